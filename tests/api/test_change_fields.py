@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gleanery.storage.history import update_fields
 from tests.support.fields import apply, same
 from tests.support.outputs import output, read_changes
 from tests.support.service import Client, Service
@@ -48,6 +49,20 @@ def test_an_update_is_compared_with_the_version_at_the_cursor(client: Client) ->
     assert "fields" not in read_changes(client, first)["changes"][0]
     [update] = read_changes(client, first, diff="true", limit=1)["changes"]
     assert list(update)[-2:] == ["output", "fields"]
+
+
+def test_a_feed_compares_a_limited_number_of_bytes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many small outputs can have large earlier versions."""
+    monkeypatch.setattr(update_fields, "_MAX_WORK", 100_000)
+    monkeypatch.setattr(update_fields, "_STEP_WORK", 1000)
+    client.store("group", *(output(n, data={"text": f"{n}" * 20_000}) for n in range(10)))
+    client.store("group", *(output(n, data={"text": "short"}) for n in range(10)))
+    found = fields(client)
+    assert found[0] == [changed("text", "0" * 20_000, "short")]
+    assert 3 <= len([one for one in found if one is not None]) <= 6
+    assert found[-4:] == [None] * 4
 
 
 def test_an_approval_is_a_changed_field(client: Client) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gleanery.storage.statistics import fields as fields_module
+from gleanery.storage.statistics import shapes, summary
 from tests.support.databases import execute_sql
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
@@ -94,6 +96,35 @@ def test_a_job_has_its_own_statistics(client: Client) -> None:
     assert by_path(read(client)["fields"]).keys() == {"c"}
 
 
+def test_fields_are_read_within_limits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data with ids as names can have millions of fields."""
+    monkeypatch.setattr(summary, "_MAX_NAMES", 3)
+    store(client, {"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 1, "id 1": 1, "id 2": 1}, job="one")
+    found = by_path(read(client)["fields"])
+    assert found["a"]["kinds"] == {"integer": 3}
+    assert found["b"]["kinds"] == {"integer": 2}
+    assert len(found) == 3
+    store(client, {"c": 1}, job="two")
+    monkeypatch.setattr(fields_module, "_MAX_SUMMED_FIELDS", 1)
+    limited = read(client)
+    assert (limited["outputs"], limited["counted_outputs"]) == (4, 3)
+    assert "properties" not in limited["schema"]
+    assert read(client, job_id="two")["counted_outputs"] == 1
+
+
+@pytest.mark.thorough
+def test_a_batch_classifies_a_limited_number_of_fields(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids as names of objects and of their members could give a batch a million fields."""
+    monkeypatch.setattr(shapes, "_MAX_FIELDS", 20)
+    store(
+        client, *({f"id {n}": {f"id {n} {m}": m for m in range(9)}} for n in range(4)), {"id 0": 1}
+    )
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (5, 3)
+
+
 def test_changes_and_deletions_are_subtracted(client: Client) -> None:
     store(client, {"price": 1}, {"price": 2}, {"price": 3})
     store(client, {"price": "2"}, first=1)
@@ -179,6 +210,53 @@ def test_many_shapes_are_counted_together(client: Client) -> None:
         client.delete(f"/v1/outputs/group/{item['output_id']}")
     found = read(client)
     assert (found["outputs"], found["counted_outputs"], found["fields"]) == (0, 0, [])
+
+
+def combination(number: int) -> dict[str, Any]:
+    """A value with one of 512 sets of members, in one of two orders."""
+    members = [(f"m{bit}", number) for bit in range(9) if number >> bit & 1]
+    return {"name": "text", "attributes": dict(members if number % 3 else reversed(members))}
+
+
+def filled(values: list[dict[str, Any]], name: str) -> int:
+    return sum(name in value["attributes"] for value in values)
+
+
+@pytest.mark.thorough
+def test_combinations_of_nested_members_are_counted_by_field(client: Client) -> None:
+    """The rates are exact up to the limit of shapes; beyond it, all outputs are still counted."""
+    values = [combination(number) for number in range(1, 257)]
+    store(client, *values, *values)
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (512, 512)
+    fields = by_path(found["fields"])
+    for bit in range(9):
+        assert fields[f"attributes.m{bit}"]["filled"] == 2 * filled(values, f"m{bit}")
+    assert fields["attributes.m0"]["range"] == {"min": 1, "max": 255}
+
+    more = [combination(number) for number in range(257, 512)]
+    store(client, *more, first=512)
+    store(client, *more, *values[:100], first=512)  # the same values again, and some new ones
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (512 + 255 + 100, 512 + 100)
+    fields = by_path(found["fields"])
+    count = 2 * filled(values, "m1") + filled(values[:100], "m1")
+    assert fields["attributes.m1"]["kinds"] == {"integer": count}
+    assert fields["attributes.m1"]["range"] == {"min": 2, "max": 511}
+    assert found["schema"]["properties"]["attributes"]["properties"].keys() == {
+        f"m{bit}" for bit in range(9)
+    }
+
+
+@pytest.mark.thorough
+def test_names_that_vary_without_end_are_stored_and_not_counted(client: Client) -> None:
+    values = [{"price": n, "prices": {f"{n}-{k}": k for k in range(5)}} for n in range(300)]
+    store(client, *values)
+    found = read(client)
+    assert found["outputs"] == 300
+    assert 0 < found["counted_outputs"] <= 256
+    assert len(found["fields"]) == 256
+    assert by_path(found["fields"])["price"]["filled"] == found["counted_outputs"]
 
 
 def test_outputs_from_before_the_statistics_are_not_counted(

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from gleanery.storage.group_lock import FIRST_SEQ
+from gleanery.storage.history import reading, version_pages
 from tests.support.files import upload
 from tests.support.outputs import output, read_changes
+from tests.support.process import database_options, run_successfully
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until
@@ -60,6 +62,35 @@ def end(client: Client) -> int:
 
 def changed(path: str, before: Any, after: Any) -> dict[str, Any]:
     return {"path": path, "kind": "changed", "before": before, "after": after}
+
+
+def test_a_field_with_a_long_path_is_part_of_the_object_around_it(client: Client) -> None:
+    """Otherwise each of its fields would repeat a name that can have megabytes."""
+    name = "n" * 2000
+    before, after = ({"same": 1, name: [[1], [2], price]} for price in (1, 2))
+    first = store(client, {"outer": before, name: [[1]]})
+    store(client, {"outer": after, name: [[1]]})
+    [second, _] = history(client, first["output_id"])
+    assert second["fields"] == [changed("outer", before, after)]
+    store(client, {"outer": after, name: [[2]]})
+    newest = history(client, first["output_id"])[0]
+    assert [field["path"] for field in newest["fields"]] == ["$.data"]
+
+
+def test_a_page_of_the_history_compares_a_limited_number_of_bytes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version_pages, "_MAX_COMPARED_BYTES", 4000)
+    monkeypatch.setattr(reading, "_STEP_BYTES", 1000)
+    for price in range(10):
+        first = store(client, {"price": price, "text": "x" * 1000})
+    page = client.get(f"/v1/outputs/group/{first['output_id']}/history").json()
+    assert 1 <= len(page["versions"]) < 5
+    versions = history(client, first["output_id"])
+    assert [version["fields"] for version in versions] == [
+        *([changed("price", price - 1, price)] for price in range(9, 0, -1)),
+        [],
+    ]
 
 
 def test_the_history_lists_versions_with_their_changed_fields(client: Client) -> None:
@@ -139,6 +170,8 @@ def test_an_output_is_shown_as_it_was(client: Client) -> None:
     assert [version["cursor"] for version in versions] == cursors[::-1]
     for wrong in ("yesterday", 2**63):
         assert show(client, output_id, 422, at=wrong)["detail"][0]["loc"] == ["query", "at"]
+    [detail] = show(client, output_id, 422, at="2026-02-30")["detail"]
+    assert detail["msg"] == "this date or time does not exist"
 
 
 @pytest.mark.thorough
@@ -289,3 +322,30 @@ def test_a_history_is_found_only_in_its_group(
         assert client.get(f"/v1/outputs/group/unknown{suffix}").status_code == 404
     client.delete("/v1/groups/group")
     assert client.get(f"/v1/outputs/group/{output_id}{suffix}").status_code == 404
+
+
+@pytest.mark.thorough
+def test_a_restore_does_not_extend_the_last_approved_version(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings(engine, request, tmp_path)
+    service = Service(settings)
+    token = service.token()
+    with service.client(token) as client:
+        output_id = store(client, {"price": 1})["output_id"]
+        created = end(client)
+        review(client, "approved")
+        client.put("/v1/groups/group", json={"keep_versions": 1})
+        store(client, {"price": 2})
+        expired = end(client)
+        store(client, {"price": 3})
+        store(client, {"price": 4})
+    service.stop()
+    run_successfully("restored", "--yes", *database_options(settings))
+    service = Service(settings)
+    with service.client(token) as client:
+        assert show(client, output_id, at=created)["data"] == {"price": 1}
+        show(client, output_id, 410, at=expired)
+        store(client, {"price": 5})
+        show(client, output_id, 410, at=expired)
+    service.stop()

@@ -184,7 +184,7 @@ def test_a_group_without_history_loses_it(client: Client, service: Service) -> N
     store(client, data={"price": 5})
     assert stored_history(service, client, first["output_id"]) == []
     assert len(stored_history(service, client, second["output_id"])) == 2
-    service.sweep(timestamps.now)
+    service.sweep(timestamps.now, is_confirmed=False)
     assert rows_of_history(service, client) == 0
     client.delete(f"/v1/outputs/group/{second['output_id']}")
     assert rows_of_history(service, client) == 0

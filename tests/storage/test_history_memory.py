@@ -49,6 +49,18 @@ def test_a_small_batch_that_replaces_large_outputs_needs_little_memory(client: C
     assert len(versions(client, result["results"][0]["output_id"])) == 2
 
 
+def test_changed_fields_of_large_versions_need_little_memory(client: Client) -> None:
+    store_large(client)
+    cursor = client.get("/v1/groups/group").json()["cursor"]
+    client.store("group", *(output(n) for n in range(OUTPUTS)))
+    query = {"cursor": cursor, "diff": "true", "limit": OUTPUTS}
+    with limited_memory(200 * MIB):  # the encoder reserves 16 MiB for each text
+        answer = client.get("/v1/changes/group", params=query)
+    fields = [change["fields"] for change in answer.json()["changes"]]
+    assert len(fields) == OUTPUTS
+    assert fields[-1] is None  # all together would be too long
+
+
 def test_the_expiry_of_large_outputs_needs_little_memory(swept: Client, clock: Clock) -> None:
     store_large(swept)
     swept.put("/v1/groups/group", json={"retain_days": 1})

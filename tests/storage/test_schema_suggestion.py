@@ -11,7 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.storage.statistics.shapes import OTHER, Field, classify, decode_fields, encode_fields
+from gleanery.storage.statistics.shapes import (
+    OTHER,
+    Field,
+    FieldTable,
+    decode_fields,
+    encode_fields,
+)
 from gleanery.storage.statistics.suggestion import suggest_schema
 from gleanery.storage.statistics.summary import Summary
 from gleanery.values import json_text
@@ -48,10 +54,11 @@ def summarize(values: list[dict[str, Any]], max_shapes: int) -> Summary:
     fields: dict[int, list[Field] | None] = {}
     other: set[Field] = set()
     counts = dict[int, int]()
+    table = FieldTable()
     for value in values:
-        shape, _ = classify(value)
-        number = shape.number if shape.number in fields or len(fields) < max_shapes else OTHER
-        decoded = decode_fields(shape.fields_json)
+        found = table.classify(value)
+        number = found.shape if found.shape in fields or len(fields) < max_shapes else OTHER
+        decoded = decode_fields(table.fields_json(found))
         assert decoded is not None
         if number == OTHER:
             other.update(decoded)

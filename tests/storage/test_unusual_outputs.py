@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import tokens
 from gleanery.storage import group_lock
 from gleanery.storage.engines import open_engine
@@ -26,7 +27,7 @@ def unusual(service: Service, client: Client, limit: int = LIMIT) -> list[Unusua
             group_id = await group_lock.require_group(database, "group")
             jobs = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2"
             [[job_id]] = await database.read(jobs, grant.organization_id, group_id)
-            return await unusual_outputs(database, group_id, job_id, limit)
+            return await unusual_outputs(database, FairThread(), group_id, job_id, limit)
 
     return asyncio.run(run())
 
@@ -49,3 +50,18 @@ def test_rare_shapes_come_before_extreme_values(service: Service, client: Client
 
     client.store("group", product(98), product(99))
     assert unusual(service, client) == []
+
+
+def test_common_values_and_kinds_of_numbers_are_usual(service: Service, client: Client) -> None:
+    shipping = (0, 4.9)
+    products = [
+        product(number, price=3.5 + number % 37, stock=number % 51, shipping=shipping[number % 2])
+        for number in range(200)
+    ]
+    client.store("group", *products)
+    assert unusual(service, client) == []
+    stored = client.store("group", product(0, price=999, stock=1, shipping=0))
+    [expensive] = (bytes.fromhex(result["output_id"]) for result in stored["results"])
+    assert unusual(service, client) == [
+        (expensive, "outlier", "price is unusually large: 999"),
+    ]

@@ -189,8 +189,8 @@ class Service:
         with ThreadPoolExecutor(1) as executor:
             return executor.submit(asyncio.run, create()).result()
 
-    def sweep(self, clock: Callable[[], int]) -> None:
-        """Runs one round of the sweep."""
+    def sweep(self, clock: Callable[[], int], is_confirmed: bool = True) -> None:
+        """Runs one round of the sweep. A new database does not confirm the clock for hours."""
 
         async def run() -> None:
             settings = self.settings
@@ -201,7 +201,8 @@ class Service:
                     audit_entries=settings.audit_days,
                 )
                 blobs = open_blobs(settings.blobs_location)
-                await retention.sweep(database, blobs, clock, keep, clock())
+                now = clock() if is_confirmed else None
+                await retention.sweep(database, blobs, clock, keep, now)
 
         asyncio.run(run())
 

@@ -23,7 +23,7 @@ from gleanery.storage.outputs.large_batches import (
 )
 from gleanery.storage.outputs.preparation import PreparedOutput, idempotent_request, prepare
 from gleanery.storage.outputs.rules import Rules
-from gleanery.storage.statistics.shapes import to_double
+from gleanery.storage.statistics.shapes import ValueFields, to_double
 from gleanery.values import json_text
 
 _MAX_MEMORY_BYTES = 4 * 1024**3
@@ -59,7 +59,7 @@ def respond(request: PreparationRequest) -> PreparationResponse:
     identities = IdentityHasher(request.organization_id, request.group, request.key_fields)
     prepared = prepare(batch, rules, identities, parse_all=True)
     outputs = [
-        output._replace(measures=(*map(to_double, output.measures),))  # an integer may be too long
+        output._replace(fields=_encodable(output.fields))
         for output in prepared.outputs
         if isinstance(output, PreparedOutput)
     ]
@@ -70,8 +70,13 @@ def respond(request: PreparationRequest) -> PreparationResponse:
         ],
         request_hashes=_request_hashes(request, batch),
         skipped=batch.skipped,
-        shapes=[*prepared.shapes.values()],
+        fields=prepared.fields.fields,
     )
+
+
+def _encodable(fields: ValueFields) -> ValueFields:
+    """Makes the measures doubles, because an integer may be too long."""
+    return fields._replace(measures=[*map(to_double, fields.measures)])
 
 
 def _parse(batch: LargeBatch) -> Batch:

@@ -470,8 +470,10 @@ OPERATIONS = (
         description="The versions of an output, newest first, each with the fields that it "
         "changed. A new version begins when the data, `source_url`, the tags or the files change. "
         "The group's `keep_versions` and `keep_days` say which versions are kept; the last "
-        "approved one always is. At most 100 fields of a version are listed: an object "
-        "with more of them is one changed field. A page is limited in bytes. For the next page, "
+        "approved one always is. At most 100 fields of a version are listed, with paths "
+        "of at most 1000 characters: an object with more of them, or with a longer path in it, is "
+        "one changed field. A page is limited in bytes, and so are the versions that it compares. "
+        "For the next page, "
         "pass `next_cursor` as `cursor`, or follow `next_url`. A deleted output has its history "
         "as long as the change feed keeps its deletion. Files of earlier versions may be deleted.",
         scopes=("outputs:read",),

@@ -155,8 +155,10 @@ def _parse_version_time(text: str) -> GivenTime:
     try:
         time = timestamps.parse(text)
     except ValueError as error:
-        raise ValueError(f"{error}, or a cursor") from None
-    return GivenTime(None, time + timestamps.SECOND - 1 if "." not in text else time)
+        is_form = str(error).startswith("expected")
+        raise ValueError(f"{error}, or a cursor" if is_form else str(error)) from None
+    is_second = timestamps.is_date_time(text) and "." not in text
+    return GivenTime(None, time + timestamps.SECOND - 1 if is_second else time)
 
 
 _SESSION_CURSOR_PATTERN = r"[^\x00/]+/[^\x00/]+"  # neither a host nor a profile has a slash

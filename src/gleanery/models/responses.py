@@ -298,8 +298,8 @@ class FieldsOut(TypedDict):
         int,
         Field(
             description="Outputs whose fields are counted. Not counted are outputs that were last "
-            "changed before the service counted fields, and those beyond 256 different sets of "
-            "fields in a job."
+            "changed before the service counted fields, those beyond 256 different sets of "
+            "fields in a job, and jobs after the first ones with millions of fields."
         ),
     ]
     fields: Annotated[
@@ -554,7 +554,8 @@ class ChangeOut(TypedDict):
             Field(
                 description="Only of an update, with `diff=true`: what has changed since the "
                 "cursor of the request, or since the version before if the output did not exist "
-                "then. null if that version is no longer kept, or if the text is too large."
+                "then. null if that version is no longer kept, or if the text or the versions "
+                "are too large."
             ),
         ]
     ]

@@ -118,6 +118,9 @@ class Transaction(Protocol):
     async def pause(self) -> None:
         """Lets other requests run, if the work runs on the event loop."""
 
+    async def compute(self, function: Callable[..., T], *args: Any) -> T:
+        """Runs a long computation, outside the event loop."""
+
     async def skip_ids(self, count: int) -> None:
         """Skips this many ids, of outputs and of every other table with generated ids."""
 

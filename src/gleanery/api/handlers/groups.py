@@ -53,8 +53,8 @@ def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) ->
 
 async def get_fields(context: RequestContext[FieldsQuery, None]) -> Response:
     group, job = context.path["group_id"], context.query.job_id
-    found = await read_fields(context.database, context.services.computations, group, job)
-    return Response(encode(found))
+    computations = context.services.computations
+    return Response(await read_fields(context.database, computations, group, job))
 
 
 async def delete_group(context: RequestContext[None, None]) -> Response:

@@ -23,16 +23,14 @@ async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Resp
 async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) -> Response:
     query = context.query
     seed = secrets.token_hex(8) if query.seed is None else query.seed
-    max_bytes = context.services.settings.max_page_bytes
-    group = context.path["group_id"]
     found = await sample.read_sample(
         context.database,
         context.services.computations,
-        group,
+        context.path["group_id"],
         query.job_id,
         seed,
         query.size,
-        max_bytes,
+        context.services.settings.max_page_bytes,
     )
     start = b'{"seed":%s,"job_id":%s,"cursor":%d,"outputs":%d,"sample":[' % (
         encode(seed),

@@ -51,13 +51,14 @@ _BATCH_BYTES = 16 * 1024 * 1024
 
 
 async def pending_expirations(
-    engine: Engine, clock: Clock, now: int
+    engine: Engine, clock: Clock, now: int | None
 ) -> list[Callable[[], Awaitable[None]]]:
     """Returns a task for each group with versions that it keeps no longer.
 
-    Versions expire at the end of a day (UTC). So a segment is written at most once a day.
+    Versions expire at the end of a day (UTC). So a segment is written at most once a day. If the
+    clock is not reliable (None), only groups that keep no versions at all have a task.
     """
-    today = now - now % _DAY
+    today = 0 if now is None else now - now % _DAY
     found = await engine.for_all_tenants().read(_GROUPS, today)
     return [
         partial(_expire, engine.for_tenant(organization_id), name, clock, today)

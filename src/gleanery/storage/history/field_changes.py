@@ -17,6 +17,8 @@ MAX_FIELDS = 100
 
 If an object or array has more, it is one changed field as a whole.
 """
+MAX_PATH_LENGTH = 1000
+"""The longest path. If a member has a longer one, the object around it is the changed field."""
 Item = dict[str, Any]
 _ABSENT: Any = object()
 _SCALARS = (str, int, float, bool, type(None))
@@ -56,30 +58,50 @@ def _compare_files(before: Item, after: Item) -> list[FieldChange]:
 
 def _differences(path: str, before: Any, after: Any) -> list[FieldChange]:
     if isinstance(before, dict) and isinstance(after, dict):
-        inner = _members(path, before, after)
+        inner = _members(before, after)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        inner = _elements(path, before, after)
+        inner = _elements(before, after)
     else:
         return [] if _is_equal(before, after) else [_change(path, before, after)]
     found: list[FieldChange] = []
-    for part in inner:
-        found += _differences(*part)
-        if len(found) > MAX_FIELDS:
+    for part, old, new in inner:
+        inner_path = _join(path, part)
+        changes = _differences(inner_path or "", old, new)
+        found += changes
+        if len(found) > MAX_FIELDS or (changes and inner_path is None):
             return [_change(path or "$.data", before, after)]
     return found
 
 
-def _members(path: str, before: Item, after: Item) -> Iterator[tuple[str, Any, Any]]:
+_Part = str | int
+"""The name of a member, or the index of an element."""
+
+
+def _members(before: Item, after: Item) -> Iterator[tuple[_Part, Any, Any]]:
     for name in before | after:
         old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
-        # Most members are equal and need no path.
-        if type(old) is not type(new) or type(old) not in _SCALARS or old != new:
-            yield field_paths.member(path, name), old, new
+        if _may_differ(old, new):
+            yield name, old, new
 
 
-def _elements(path: str, before: list[Any], after: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+def _elements(before: list[Any], after: list[Any]) -> Iterator[tuple[_Part, Any, Any]]:
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
-        yield field_paths.element(path, index), old, new
+        if _may_differ(old, new):
+            yield index, old, new
+
+
+def _may_differ(before: Any, after: Any) -> bool:
+    """Returns False for most values that are equal, which then need no path."""
+    return type(before) is not type(after) or type(before) not in _SCALARS or before != after
+
+
+def _join(path: str, part: _Part) -> str | None:
+    """Returns the path of a member or an element; None if it is too long."""
+    if isinstance(part, int):
+        return field_paths.element(path, part)
+    if len(path) + len(part) > MAX_PATH_LENGTH:
+        return None
+    return field_paths.member(path, part)
 
 
 def _is_equal(before: Any, after: Any) -> bool:

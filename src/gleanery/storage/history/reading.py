@@ -8,7 +8,7 @@ older than the first one that was read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 from gleanery.errors import no_output
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.storage import page_sizes
-from gleanery.storage.database import Database
+from gleanery.storage import metadata, page_sizes
+from gleanery.storage.database import Database, Row
 from gleanery.storage.files.references import decode_item
 from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, DEFAULT_KEEP_VERSIONS, require_group
 from gleanery.storage.history import entries
@@ -37,13 +37,14 @@ SELECT seq, CASE WHEN octet_length(versions) <= $6 THEN versions END FROM output
 WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND seq < $4
 ORDER BY seq DESC LIMIT $5
 """
-_APPROVED_VERSION = """
-SELECT version_seq, seq, item FROM approved_versions
+_APPROVED_VERSION = f"""
+SELECT version_seq, seq, item, {metadata.RESTORE_TIME} FROM approved_versions
 WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND version_seq < $4
 """
 _DAY = 86_400 * timestamps.SECOND
 _SMALL_BYTES = 64 * 1024
 _SEGMENTS_PER_READ = 8
+_STEP_BYTES = 1024 * 1024  # of the restored versions in one step
 _MAX_SEQ = 2**63 - 1
 _ATTEMPTS = 3
 NOT_REPLACED = 0
@@ -150,6 +151,12 @@ class Visitor(Protocol):
         """Takes the end of the chain, unless the visitor is done before."""
 
 
+def decode_segments(segments: Iterable[bytes]) -> Iterator[Entry]:
+    """Yields the entries of segments. Raises CorruptHistory at a damaged one."""
+    for segment in segments:
+        yield from entries.decode(segment)
+
+
 class OutputReturned(Exception):
     """A deleted output was stored again during the read, or its group is being deleted."""
 
@@ -174,15 +181,28 @@ class Chain:
 
     def restore(self, segments: Iterable[bytes], visitor: Visitor) -> None:
         """Passes the kept versions of segments to the visitor, until it is done."""
+        stored = decode_segments(segments)
+        while self.restore_some(stored, visitor):
+            pass
+
+    def restore_some(self, stored: Iterator[Entry], visitor: Visitor) -> bool:
+        """Passes the next kept versions to the visitor, which have about a megabyte together.
+
+        Returns True if there can be more of them: other requests compute between two steps.
+        """
+        restored = 0
         try:
-            for segment in segments:
-                for entry in entries.decode(segment):
-                    if self.has_ended or visitor.is_done:
-                        return
-                    self._add(entry, visitor)
+            for entry in stored:
+                if self.has_ended or visitor.is_done:
+                    return False
+                self._add(entry, visitor)
+                restored += 0 if self._newer is None else len(self._newer.text)
+                if restored > _STEP_BYTES:
+                    return True
         except CorruptHistory:
             _log.exception("the earlier versions of an output are damaged")
             self.has_ended = True
+        return False
 
     def _add(self, entry: Entry, visitor: Visitor) -> None:
         version = entry.version
@@ -253,13 +273,29 @@ async def _read_chain(
         segments, before = await source.read_segments(before)
         if not segments:
             break
-        await computations.run(organization_id, chain.restore, segments, visitor)
+        stored = decode_segments(segments)
+        while await computations.run(organization_id, chain.restore_some, stored, visitor):
+            pass
     if chain.oldest_seq == _MAX_SEQ:
         raise no_output()
     if not visitor.is_done:
-        approved = present and await source.read_approved(present, chain.oldest_seq)
-        end = ChainEnd(chain.expired, approved)
-        await computations.run(organization_id, visitor.finish, end)
+        rows = [] if present is None else await source.read_approved(chain.oldest_seq)
+        await computations.run(organization_id, _finish, visitor, chain.expired, present, rows)
+
+
+def _finish(
+    visitor: Visitor, expired: Version | None, present: KeptVersion | None, rows: Sequence[Row]
+) -> None:
+    """Passes the end of the chain to the visitor; ``rows`` has the last approved version."""
+    approved = None
+    for seq, approval_seq, item, restored in rows:
+        # A restore has moved it, so its approval has no position.
+        last_seq = seq if seq < int(restored or 0) else approval_seq
+        scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
+        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
+        created_seq = None if present is None else present.created_seq
+        approved = keep_whole(version, item, created_seq)
+    visitor.finish(ChainEnd(expired, approved))
 
 
 class _Source(NamedTuple):
@@ -292,15 +328,9 @@ class _Source(NamedTuple):
         small = [*takewhile(lambda row: row[1] is not None, rows)]
         return [segment for _, segment in small], small[-1][0] if small else before
 
-    async def read_approved(self, present: KeptVersion, before: int) -> KeptVersion | None:
+    async def read_approved(self, before: int) -> Sequence[Row]:
         """Reads the last approved version of an output, if it began before a position."""
-        rows = await self.database.read_large(_APPROVED_VERSION, *self._key, before)
-        if not rows:
-            return None
-        [[seq, last_seq, item]] = rows
-        scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
-        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
-        return keep_whole(version, item, present.created_seq)
+        return await self.database.read_large(_APPROVED_VERSION, *self._key, before)
 
     @property
     def _key(self) -> tuple[int, bytes, int]:

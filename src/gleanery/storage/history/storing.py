@@ -95,7 +95,8 @@ async def replaced_versions(
     replaced = ReplacedVersions(locked)
     for seq, approved, new_item, stored in replacements:
         item = stored[_ITEM] or items[stored[0]] or await _large_item(locked, stored)
-        replaced.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
+        entry = await _create_entry(locked, _version(stored, seq), item, new_item, approved)
+        replaced.add(stored, entry)
         if replaced.size > _MAX_BYTES:
             await replaced.write()
     return replaced
@@ -112,7 +113,8 @@ async def read_last_versions(
     for stored in await _read(locked, identities):
         item = stored[_ITEM] or await _large_item(locked, stored)
         version = _version(stored, 0)._replace(is_deleted=True)
-        versions.append(LastVersion(stored, entries.create(version, item, None, False)))
+        entry = await _create_entry(locked, version, item, None, False)
+        versions.append(LastVersion(stored, entry))
     return versions
 
 
@@ -147,6 +149,15 @@ async def _large_item(locked: LockedGroup, stored: Row) -> bytes:
     key = (locked.organization_id, stored[0])
     [[item]] = await locked.transaction.fetch(_LARGE_ITEM, *key)
     return bytes(item)
+
+
+async def _create_entry(
+    locked: LockedGroup, version: Version, item: bytes, newer_item: bytes | None, approved: bool
+) -> Entry:
+    """Compresses a version. That takes 0.1 seconds for 20 megabytes."""
+    if len(item) + len(newer_item or b"") <= 2 * _MAX_ITEM_BYTES:
+        return entries.create(version, item, newer_item, approved)
+    return await locked.transaction.compute(entries.create, version, item, newer_item, approved)
 
 
 class ReplacedVersions:

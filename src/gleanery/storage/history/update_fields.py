@@ -7,7 +7,9 @@ output did not exist then, the update is compared with the version before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
@@ -39,7 +41,10 @@ WHERE outputs.organization_id = $1 AND outputs.group_id = $2
     AND outputs.seq > $3 AND outputs.seq <= $4
 """
 _UPDATES_PER_READ = 50
+_VERSIONS_PER_READ = 1000  # of all outputs
 _MAX_SEGMENT_BYTES = 8 * 1024  # a larger one is read later
+_MAX_WORK = 64 * 1024 * 1024
+_STEP_WORK = 1024 * 1024
 _MAX_SEQ = 2**63 - 1
 _UNKNOWN = b"null"
 
@@ -70,24 +75,30 @@ class FieldReader:
     max_bytes: int
     """Maximum for all texts of fields. A longer text is unknown to the client."""
     now: int
+    work: int = 0
+    """Work of the comparisons until now. If it is too much, the other fields are unknown."""
 
     async def read(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
         """Returns the fields of each update as JSON text, by its sequence number."""
+        limits = await read_limits(self.database, self.group_id, self.now)
+        step = min(_UPDATES_PER_READ, max(1, _VERSIONS_PER_READ // max(1, limits.keep_versions)))
         texts: dict[int, bytes] = {}
-        for start in range(0, len(updates), _UPDATES_PER_READ):
-            texts |= await self._read_some(updates[start : start + _UPDATES_PER_READ])
+        for start in range(0, len(updates), step):
+            texts |= await self._read_some(updates[start : start + step], limits)
         return texts
 
-    async def _read_some(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
-        comparisons = [_Comparison(update, self.position) for update in updates]
-        limits = await read_limits(self.database, self.group_id, self.now)
+    async def _read_some(self, updates: Sequence[Update], limits: Limits) -> Mapping[int, bytes]:
         stored = await self._read_stored(updates[0].seq - 1, updates[-1].seq)
-        organization_id = self.database.organization_id
-        await self.computations.run(organization_id, _compare_all, comparisons, stored, limits)
-        for comparison in comparisons:
-            if not comparison.is_done:
-                await self._compare_alone(comparison)
-        return await self.computations.run(organization_id, self._encode, comparisons)
+        remaining = [*reversed(updates)]
+        texts: dict[int, bytes] = {}
+        while remaining:
+            if _is_small(stored.get(remaining[-1].seq)):
+                step = partial(self._compare_some, remaining, stored, limits)
+                texts |= await self.computations.run(self.database.organization_id, step)
+            else:
+                update = remaining.pop()
+                texts[update.seq] = await self._compare_alone(update)
+        return texts
 
     async def _read_stored(self, after: int, until: int) -> Mapping[int, _Stored]:
         """Reads the histories of the outputs in a range, by the outputs' sequence numbers."""
@@ -101,23 +112,43 @@ class FieldReader:
                 one.segments.append(segment)
         return stored
 
-    async def _compare_alone(self, comparison: _Comparison) -> None:
-        """Compares an output with a large segment, or one that has changed since it was read."""
-        key = (self.group, comparison.update.identity)
-        try:
-            await read_versions(self.database, self.computations, *key, self.now, comparison)
-        except NotFound:
-            return  # nothing is known about it
+    def _compare_some(
+        self, remaining: list[Update], stored: Mapping[int, _Stored], limits: Limits
+    ) -> Mapping[int, bytes]:
+        """Compares the last of the remaining updates, and removes them.
 
-    def _encode(self, comparisons: Sequence[_Comparison]) -> Mapping[int, bytes]:
-        texts = {}
-        for comparison in comparisons:
-            text = json_text.encode(comparison.fields())
-            if len(text) > self.max_bytes:
-                text = _UNKNOWN
-            self.max_bytes -= len(text)
-            texts[comparison.update.seq] = text
+        Stops at one that is compared alone, and after a step, so that other requests compute.
+        """
+        texts: dict[int, bytes] = {}
+        end = self.work + _STEP_WORK
+        while remaining and self.work < end:
+            found = stored.get(remaining[-1].seq)
+            if found is None or not _is_small(found):
+                break
+            update = remaining.pop()
+            comparison = _Comparison(update, self.position)
+            if self.work < _MAX_WORK:
+                _compare(comparison, found, limits)
+            texts[update.seq] = self._encode(comparison)
         return texts
+
+    async def _compare_alone(self, update: Update) -> bytes:
+        """Compares an output with a large segment, or one that has changed since it was read."""
+        comparison = _Comparison(update, self.position)
+        if self.work < _MAX_WORK:
+            key = (self.group, update.identity)
+            with suppress(NotFound):  # nothing is known about it
+                await read_versions(self.database, self.computations, *key, self.now, comparison)
+        return await self.computations.run(self.database.organization_id, self._encode, comparison)
+
+    def _encode(self, comparison: _Comparison) -> bytes:
+        """Returns the fields as text. After that, the versions need no memory."""
+        self.work += comparison.work
+        text = json_text.encode(comparison.fields())
+        if len(text) > self.max_bytes:
+            text = _UNKNOWN
+        self.max_bytes -= len(text)
+        return text
 
 
 class _Stored(NamedTuple):
@@ -128,27 +159,19 @@ class _Stored(NamedTuple):
     """None instead of a large one."""
 
 
-def _compare_all(
-    comparisons: Sequence[_Comparison], stored: Mapping[int, _Stored], limits: Limits
-) -> None:
-    """Makes the comparisons with outputs that have not changed and have only small segments."""
-    for comparison in comparisons:
-        found = stored.get(comparison.update.seq)
-        segments = [None] if found is None else found.segments
-        small = [segment for segment in segments if segment is not None]
-        if found is not None and len(small) == len(segments):
-            _compare(comparison, found.version_seq, small, limits)
+def _is_small(stored: _Stored | None) -> bool:
+    """Returns True if the output has not changed since its update was read, and is all there."""
+    return stored is not None and None not in stored.segments
 
 
-def _compare(
-    comparison: _Comparison, version_seq: int, segments: Sequence[bytes], limits: Limits
-) -> None:
+def _compare(comparison: _Comparison, stored: _Stored, limits: Limits) -> None:
+    """Compares an output that has not changed since its update was read."""
     update = comparison.update
-    version = Version(version_seq, update.seq, NOT_REPLACED, 0, update.approved)
+    version = Version(stored.version_seq, update.seq, NOT_REPLACED, 0, update.approved)
     present = keep_whole(version, update.item, update.created_seq)
     chain = Chain(present, limits)
     comparison.visit(present)
-    chain.restore(segments, comparison)
+    chain.restore((segment for segment in stored.segments if segment is not None), comparison)
     if not comparison.is_done:
         comparison.finish(ChainEnd(chain.expired, None))
 
@@ -159,12 +182,14 @@ class _Comparison:
     def __init__(self, update: Update, position: int) -> None:
         self.update = update
         self.is_done = False
+        self._restored_bytes = 0
         self._own: KeptVersion | None = None
         self._earlier: KeptVersion | None = None
         self._position = position
         self._search = VersionSearch(position) if update.created_seq <= position else None
 
     def visit(self, kept: KeptVersion) -> None:
+        self._restored_bytes += len(kept.text)
         if self._own is not None:
             self._visit_earlier(kept)
         elif kept.version.seq <= self.update.seq:  # else it is newer than the update
@@ -194,6 +219,13 @@ class _Comparison:
             self._earlier = self._search.found
         elif self._own.is_first(end.expired):
             self._earlier = self._own
+
+    @property
+    def work(self) -> int:
+        """The bytes that are compared. To restore a byte takes a sixteenth of the time."""
+        own, earlier = self._own, self._earlier
+        compared = 0 if own is None or earlier is None else len(own.text) + len(earlier.text)
+        return compared + self._restored_bytes // 16
 
     def fields(self) -> list[FieldChange] | None:
         """Returns the changed fields; None if the earlier version is not kept."""

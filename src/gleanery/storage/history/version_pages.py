@@ -13,6 +13,8 @@ from gleanery.storage.history.reading import ChainEnd, KeptVersion, read_version
 from gleanery.storage.list_pages import ListPage, PageLimits
 from gleanery.values import json_text, timestamps
 
+_MAX_COMPARED_BYTES = 64 * 1024 * 1024  # of the versions of a page
+
 
 async def read_page(
     database: Database,
@@ -42,14 +44,14 @@ class _Page:
         self._limits = limits
         self._elements: list[_Element] = []
         self._size = 0
+        self._compared_bytes = 0
         self._newer: KeptVersion | None = None
 
     @property
     def is_done(self) -> bool:
-        count = len(self._elements)
-        return count > (self._limits.limit or count) or (
-            count > 1 and self._size > self._limits.max_bytes
-        )
+        count, limits = len(self._elements), self._limits
+        is_large = self._size > limits.max_bytes or self._compared_bytes > _MAX_COMPARED_BYTES
+        return count > (limits.limit or count) or (count > 1 and is_large)
 
     def visit(self, kept: KeptVersion) -> None:
         if self._newer is not None:
@@ -75,6 +77,7 @@ class _Page:
         if version.is_deleted:
             self._append(version.replaced_seq, _deletion(version))
         if version.seq < self._limits.cursor and not self.is_done:
+            self._compared_bytes += len(kept.text)
             self._append(version.seq, _version(kept, older, kept.is_first(next_older)))
 
     def _append(self, cursor: int, element: VersionOut | DeletionOut) -> None:

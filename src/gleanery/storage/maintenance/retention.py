@@ -63,7 +63,10 @@ async def sweep(
     A failed task does not stop the others. All failures are raised together at the end.
     """
     failures = []
-    tasks = [*await bulk_jobs.unfinished(engine, clock)]
+    tasks = [
+        *await bulk_jobs.unfinished(engine, clock),
+        *await expiry.pending_expirations(engine, clock, now),
+    ]
     if now is not None:
         tasks += await _deletions(engine, blobs, clock, keep, now)
     for task in tasks:
@@ -87,7 +90,6 @@ async def _deletions(
         partial(leases.delete_expired, engine, now - _DAY),
         *await changes.pending_purges(engine, now - keep.tombstones * _DAY),
         *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
-        *await expiry.pending_expirations(engine, clock, now),
         *await _expirations(engine, clock, now),
         partial(cleanup.delete_unused, engine, blobs, unused_since, now),
         *await organization_removal.pending_removals(engine, blobs),

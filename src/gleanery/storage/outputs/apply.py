@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from gleanery.models.batches import Batch
@@ -19,7 +19,7 @@ from gleanery.storage.outputs.hashes import has_same_bytes
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
 from gleanery.storage.outputs.rows import OutputRow
 from gleanery.storage.statistics import recording as statistics
-from gleanery.storage.statistics.shapes import Shape
+from gleanery.storage.statistics.shapes import FieldTable
 
 # The statement does not name the group, although an identity belongs to one group. Without
 # statistics a planner could choose an index that begins with the group, and scan it.
@@ -64,7 +64,7 @@ async def apply_batch(
             return stored
     if (locked.key_fields, locked.schema) != batch.rules:
         raise RulesChanged
-    response = summarize(await _apply(locked, batch.outputs, batch.shapes), batch)
+    response = summarize(await _apply(locked, batch.outputs, batch.fields), batch)
     if request is not None:
         await request.save_response(transaction, response, locked.now)
     await locked.commit_counts()
@@ -74,7 +74,7 @@ async def apply_batch(
 async def _apply(
     locked: LockedGroup,
     outputs: Sequence[UnparsedOutput | PreparedOutput],
-    shapes: Mapping[int, Shape],
+    fields: FieldTable,
 ) -> list[OutputResult]:
     stored = await _fetch(locked, outputs)
     await _apply_pending_job(locked, stored)
@@ -96,7 +96,7 @@ async def _apply(
         results.append(_apply_output(locked, stored, output, jobs, new_ids, in_order))
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
-    await statistics.record(locked, stored.values(), shapes)
+    await statistics.record(locked, stored.values(), fields)
     await _read_replaced(locked, in_order.values())
     _issue_numbers(locked, in_order.values())
     await rows.write(locked, stored.values())

@@ -21,7 +21,7 @@ from gleanery.models.batches import LargeBatch, SkippedElements
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput
 from gleanery.storage.outputs.rules import Rules
-from gleanery.storage.statistics.shapes import Shape
+from gleanery.storage.statistics.shapes import Field, FieldTable
 
 _log = logging.getLogger("gleanery")
 
@@ -66,7 +66,8 @@ class PreparationResponse(msgspec.Struct):
     """The hashes of ``IdempotentRequest``, if the request has an idempotency key."""
     skipped: SkippedElements | None = None
     """As in a ``Batch``."""
-    shapes: list[Shape] = []
+    fields: list[Field] = []
+    """The fields to which the outputs refer by index."""
 
     def skip(
         self, positions: Collection[int], details: Sequence[ErrorDetail]
@@ -81,7 +82,7 @@ class PreparationResponse(msgspec.Struct):
         outputs = [large.output for large in self.outputs]
         positions = [output.position for output in outputs]
         batch = PreparedBatch(batches.parsed_elsewhere(positions, self.skipped), rules, outputs)
-        batch.shapes.update({shape.number: shape for shape in self.shapes})
+        batch.fields = FieldTable(self.fields)
         return batch
 
 
@@ -92,7 +93,7 @@ class _EncodedResponse(msgspec.Struct):
     errors: list[ErrorDetail]
     request_hashes: tuple[bytes, bytes] | None
     skipped: SkippedElements | None
-    shapes: list[Shape]
+    fields: list[Field]
 
 
 _decode_frame = msgspec.msgpack.Decoder(_EncodedResponse).decode
@@ -104,7 +105,7 @@ def _decode_response(message: bytes) -> PreparationResponse:
     frame = _decode_frame(message)
     outputs = [_decode_output(output) for output in frame.outputs]
     return PreparationResponse(
-        outputs, frame.errors, frame.request_hashes, frame.skipped, frame.shapes
+        outputs, frame.errors, frame.request_hashes, frame.skipped, frame.fields
     )
 
 

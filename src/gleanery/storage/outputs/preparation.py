@@ -13,7 +13,7 @@ from gleanery.storage.files.references import FileReference, encode_reference
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs.hashes import HASH_BYTES, IdentityHasher, sent_hash
 from gleanery.storage.outputs.rules import Rules
-from gleanery.storage.statistics.shapes import Measures, Shape, classify
+from gleanery.storage.statistics.shapes import FieldTable, ValueFields
 from gleanery.values import countries, json_text
 from gleanery.values.hashing import hash_parts, length_prefixed
 
@@ -47,8 +47,7 @@ class PreparedOutput(NamedTuple):
     files: Sequence[FileReference]
     position: int
     """The position in the request body, for error messages."""
-    shape: int
-    measures: Measures
+    fields: ValueFields
 
     def has_same_value(self, content_hash: bytes) -> bool:
         """Returns True if this content hash belongs to the same value."""
@@ -68,8 +67,8 @@ class PreparedBatch:
         self.outputs = [*outputs]
         self.positions = batch.positions
         self.skipped = batch.skipped
-        self.shapes: dict[int, Shape] = {}
-        """The shapes of the parsed outputs by number."""
+        self.fields = FieldTable()
+        """The fields of the parsed outputs."""
         self._batch = batch
 
     def parse(self, indexes: Sequence[int]) -> None:
@@ -79,10 +78,9 @@ class PreparedBatch:
             for index, output in zip(chunk, self._batch.parse(chunk), strict=True):
                 unparsed = self.outputs[index]
                 assert isinstance(unparsed, UnparsedOutput)
-                shape, measures = classify(output.data)
-                self.shapes[shape.number] = shape
+                fields = self.fields.classify(output.data)
                 self.outputs[index] = _render(
-                    unparsed, output, self._batch.positions[index], shape.number, measures
+                    unparsed, output, self._batch.positions[index], fields
                 )
 
 
@@ -125,7 +123,7 @@ def _canonical_output(output: Output) -> bytes:
 
 
 def _render(
-    unparsed: UnparsedOutput, output: Output, position: int, shape: int, measures: Measures
+    unparsed: UnparsedOutput, output: Output, position: int, fields: ValueFields
 ) -> PreparedOutput:
     identity, raw_hash, key_hash = unparsed
     job_id, source_url, data, _, tags, file_inputs = output
@@ -153,8 +151,7 @@ def _render(
         hexlify(value_hash),
         [encode_reference(file) for file in file_inputs] if file_inputs else (),
         position,
-        shape,
-        measures,
+        fields,
     )
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
+
+T = TypeVar("T")
 
 _ROLLBACK_SECONDS = 2.0
 _BEGIN_AND_CHECK = "BEGIN; SELECT FROM migrations WHERE number >= {:d}"
@@ -124,6 +126,9 @@ class PostgresTransaction:
 
     async def pause(self) -> None:
         await asyncio.sleep(0)
+
+    async def compute(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.to_thread(function, *args)
 
     async def skip_ids(self, count: int) -> None:
         """Skips ids as the owner of the sequences, because the serving role may not set them."""

@@ -91,6 +91,7 @@ class _Job(NamedTuple):
     """The job of a sample, as it was when the sample began."""
 
     database: Database
+    computations: FairThread
     group_id: int
     id: int
     last_seq: int
@@ -116,7 +117,7 @@ async def read_sample(
     The sample has all outputs of a job with at most ``size`` outputs. It has fewer than ``size`` if
     they have too many bytes.
     """
-    found = await _find_job(database, group, job)
+    found = await _find_job(database, computations, group, job)
     numbers = random.Random(seed)  # noqa: S311 (the seed is public)
     chosen = [*(await _choose(found, size, numbers)).items()]
     numbers.shuffle(chosen)  # a sample with too many bytes loses outputs of every reason
@@ -124,12 +125,12 @@ async def read_sample(
     return Sample(found.last_seq, found.output_count, outputs)
 
 
-async def _find_job(database: Database, group: str, job: str) -> _Job:
+async def _find_job(database: Database, computations: FairThread, group: str, job: str) -> _Job:
     rows = await database.read(_JOB, database.organization_id, group, job)
     if not rows:
         await group_lock.require_group(database, group)
         raise NotFound(("query", "job_id"), "This group has no job with this job_id")
-    return _Job(database, *rows[0])
+    return _Job(database, computations, *rows[0])
 
 
 # --- choosing -----------------------------------------------------------------------------------
@@ -165,7 +166,8 @@ async def _choose_changed(job: _Job, count: int, numbers: random.Random) -> _Cho
 
 async def _add_unusual(job: _Job, chosen: _Choices, count: int) -> _Choices:
     """Adds outputs of rare shapes and with extreme values."""
-    unusual = await unusual_outputs(job.database, job.group_id, job.id, count + len(chosen))
+    limit = count + len(chosen)
+    unusual = await unusual_outputs(job.database, job.computations, job.group_id, job.id, limit)
     others = [output for output in unusual if output.identity not in chosen][:count]
     return chosen | {output.identity: _Choice(output.reason, output.detail) for output in others}
 

@@ -79,6 +79,9 @@ class _SqliteTransaction:
     async def pause(self) -> None:
         """Does nothing: the work runs in its own thread."""
 
+    async def compute(self, function: Callable[..., T], *args: Any) -> T:
+        return function(*args)
+
     async def skip_ids(self, count: int) -> None:
         for sql in _SKIP_IDS:
             await self.fetch(sql, count)

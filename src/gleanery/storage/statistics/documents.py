@@ -7,19 +7,20 @@ shape, and the scrapes that have ended, are rows of their own, because they rare
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+
+import msgspec
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics.ranges import Ranges, decode_ranges, encode_ranges
 from gleanery.storage.statistics.shapes import OTHER
-from gleanery.values import json_text
 
 MAX_SHAPES = 256
 """Shapes of a job that are counted separately."""
 _MAX_EXAMPLES = 4
+_MANY_SHAPES = 32  # with more, a shape gets one example, because a batch writes all of them
 
 # The statement has no plus sign and no join: it runs once per batch for all its jobs.
 _SELECT = """
@@ -44,19 +45,43 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 
 
-class CountedShape(NamedTuple):
-    """The number of a job's outputs with one shape, and the identities of some of them."""
+class CountedShape(msgspec.Struct, array_like=True, gc=False):
+    """The number of a job's outputs with one shape, and the identities of some of them.
+
+    The identities are one text, because a batch reads and writes those of all shapes.
+    """
 
     output_count: int = 0
-    examples: Sequence[bytes] = ()
+    examples_hex: str = ""
 
-    def add(self, identities: Sequence[bytes]) -> CountedShape:
-        examples = (*identities[:_MAX_EXAMPLES], *self.examples)[:_MAX_EXAMPLES]
-        return CountedShape(self.output_count + len(identities), examples)
+    @property
+    def examples(self) -> list[bytes]:
+        return [bytes.fromhex(example) for example in self.examples_hex.split()]
 
-    def subtract(self, identities: Collection[bytes]) -> CountedShape:
-        kept = [identity for identity in self.examples if identity not in identities]
-        return CountedShape(self.output_count - len(identities), kept)
+    def add(self, identities: Sequence[bytes], max_examples: int) -> None:
+        self.output_count += len(identities)
+        examples = self.examples_hex.split()
+        if len(examples) < max_examples:
+            examples += [identity.hex() for identity in identities[:max_examples]]
+            self.examples_hex = " ".join(examples[:max_examples])
+
+    def subtract(self, identities: Sequence[bytes]) -> None:
+        self.output_count -= len(identities)
+        for identity in identities:
+            if (example := identity.hex()) in self.examples_hex:
+                kept = [one for one in self.examples_hex.split() if one != example]
+                self.examples_hex = " ".join(kept)
+
+
+class _StoredShapes(msgspec.Struct, array_like=True):
+    """The column ``shape_counts``."""
+
+    counted: dict[int, CountedShape] = {}
+    other_fields: set[int] | None = set()
+
+
+_decode_shapes = msgspec.json.Decoder(_StoredShapes).decode
+_decode_counts = msgspec.json.Decoder(dict[int, int]).decode
 
 
 class JobStatistics:
@@ -66,7 +91,7 @@ class JobStatistics:
         self.job_id = job_id
         self.is_new = row is None
         self.values_changed = False
-        scrape_and_values = (0, 0, "{}", "{}", "[]") if row is None else row
+        scrape_and_values = (0, 0, "{}", "[]", "[]") if row is None else row
         self.started_at: int = scrape_and_values[0]
         self.seen_at: int = scrape_and_values[1]
         self.seen = decode_counts(scrape_and_values[2])
@@ -75,38 +100,64 @@ class JobStatistics:
         self._ranges_json: str = scrape_and_values[4]
 
     @cached_property
+    def _stored_shapes(self) -> _StoredShapes:
+        return _decode_shapes(self._shapes_json)
+
+    @property
     def shapes(self) -> dict[int, CountedShape]:
         """Each shape that has a definition, also if no output has it at present."""
-        return {
-            int(shape): CountedShape(count, [bytes.fromhex(example) for example in examples])
-            for shape, (count, examples) in json_text.decode(self._shapes_json.encode()).items()
-        }
+        return self._stored_shapes.counted
+
+    @property
+    def other_fields(self) -> set[int] | None:
+        """Numbers of the fields that the definition of ``OTHER`` has; None stands for any field."""
+        return self._stored_shapes.other_fields
+
+    @other_fields.setter
+    def other_fields(self, numbers: set[int] | None) -> None:
+        self._stored_shapes.other_fields = numbers
 
     @cached_property
     def ranges(self) -> Ranges:
-        return decode_ranges(json_text.decode(self._ranges_json.encode()))
+        return decode_ranges(self._ranges_json)
+
+    @property
+    def value_columns(self) -> tuple[str, str]:
+        """The columns ``shape_counts`` and ``ranges``."""
+        shapes = msgspec.json.encode(self._stored_shapes)
+        return shapes.decode(), encode_ranges(self.ranges)
 
     def number_of(self, shape: int) -> int:
         """Returns the number under which a shape is counted. A new one is added if it fits."""
-        if shape in self.shapes:
+        shapes = self.shapes
+        if shape in shapes:
             return shape
-        number = shape if len(self.shapes.keys() - {OTHER}) < MAX_SHAPES else OTHER
-        self.shapes.setdefault(number, CountedShape())
+        number = shape if len(shapes) - (OTHER in shapes) < MAX_SHAPES else OTHER
+        if number not in shapes:
+            shapes[number] = CountedShape()
         return number
 
-    def add(self, shape: int, identities: Sequence[bytes]) -> None:
-        self.shapes[shape] = self.shapes[shape].add(identities)
+    def add(self, identities_by_shape: Mapping[int, Sequence[bytes]]) -> None:
+        """Counts outputs."""
+        shapes = self.shapes
+        max_examples = 1 if len(shapes) > _MANY_SHAPES else _MAX_EXAMPLES
+        for shape, identities in identities_by_shape.items():
+            shapes[shape].add(identities, max_examples)
 
-    def subtract(self, shape: int, identities: Sequence[bytes]) -> None:
-        self.shapes[shape] = self.shapes[shape].subtract({*identities})
+    def subtract(self, identities_by_shape: Mapping[int, Sequence[bytes]]) -> None:
+        """Subtracts outputs that have another shape now, or that are deleted."""
+        shapes = self.shapes
+        for shape, identities in identities_by_shape.items():
+            shapes[shape].subtract(identities)
 
 
 def decode_counts(text: str) -> Counter[int]:
-    return Counter({int(shape): count for shape, count in json_text.decode(text.encode()).items()})
+    return Counter(_decode_counts(text))
 
 
 def encode_counts(counts: Counter[int]) -> str:
-    return _encode({str(shape): count for shape, count in counts.items() if count})
+    filled = {shape: count for shape, count in counts.items() if count}
+    return msgspec.json.encode(filled).decode()
 
 
 async def load(locked: LockedGroup, jobs: Collection[int]) -> dict[int, JobStatistics]:
@@ -124,24 +175,12 @@ async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
         key = (locked.organization_id, locked.group_id, job.job_id)
         scrape = (*key, job.started_at, job.seen_at, encode_counts(job.seen))
         if job.is_new:
-            inserts.append((*scrape, *_value_columns(job)))
+            inserts.append((*scrape, *job.value_columns))
         elif job.values_changed:
-            updates.append((*scrape, *_value_columns(job)))
+            updates.append((*scrape, *job.value_columns))
         else:
             scrape_updates.append(scrape)
     execute_many = locked.transaction.execute_many
     await execute_many(_INSERT, inserts)
     await execute_many(_UPDATE, updates)
     await execute_many(_UPDATE_SCRAPE, scrape_updates)
-
-
-def _value_columns(job: JobStatistics) -> tuple[str, str]:
-    shapes = {
-        str(shape): (counted.output_count, [example.hex() for example in counted.examples])
-        for shape, counted in job.shapes.items()
-    }
-    return _encode(shapes), _encode(encode_ranges(job.ranges))
-
-
-def _encode(value: Any) -> str:
-    return json_text.encode(value).decode()

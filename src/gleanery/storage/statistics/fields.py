@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
@@ -17,22 +17,29 @@ from gleanery.storage.statistics.reading import Scrape, StoredJob, StoredRows
 from gleanery.storage.statistics.shapes import Column
 from gleanery.storage.statistics.suggestion import suggest_schema
 from gleanery.storage.statistics.summary import FieldCounts, Summary
-from gleanery.values import field_paths, timestamps
+from gleanery.values import field_paths, json_text, timestamps
 
 _FIND_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _SHOWN_SCRAPES = 10
 _SHOWN_DRIFT = 100
+_MAX_SUMMED_FIELDS = 20_000_000  # some seconds
 
 
 async def read_fields(
     database: Database, computations: FairThread, group: str, job: str | None
-) -> FieldsOut:
-    """Returns the statistics of a job, or of all jobs of the group. Raises NotFound."""
+) -> bytes:
+    """Returns the statistics of a job, or of all jobs of the group, as JSON text. Raises NotFound.
+
+    Other requests compute between two jobs.
+    """
     group_id = await group_lock.require_group(database, group)
     job_id = None if job is None else await _find_job(database, group_id, job)
     collected = _Collected()
     async for rows in reading.read_jobs(database, group_id, job_id):
-        await computations.run(database.organization_id, collected.add, rows)
+        if collected.summed_fields < _MAX_SUMMED_FIELDS:
+            await computations.run(database.organization_id, collected.add, rows)
+        else:
+            collected.add_uncounted(rows)
     return await computations.run(database.organization_id, collected.render, group, job)
 
 
@@ -59,12 +66,15 @@ class _Collected:
         self._ranges: Ranges = {}
         self._scrapes: list[_ScrapeOfJob] = []
         self._drift: list[Drift] = []
+        self.summed_fields = 0
+        """Fields of shapes that were added, which take the time."""
+
+    def add_uncounted(self, rows: StoredRows) -> None:
+        """Adds a job of whose outputs only the number is told."""
+        self._summary.add_unknown(rows.output_count)
 
     def add(self, rows: StoredRows) -> None:
-        for job in rows.decode():
-            self._add_job(job)
-
-    def _add_job(self, job: StoredJob) -> None:
+        job = rows.decode()
         shapes = job.statistics.shapes
         counts = {shape: counted.output_count for shape, counted in shapes.items()}
         self._summary.add(counts, job.fields)
@@ -78,10 +88,11 @@ class _Collected:
         newest = sorted([*self._scrapes, *scrapes], key=lambda one: -one.scrape.started_at)
         self._scrapes = newest[:_SHOWN_SCRAPES]
         self._drift += _drift(job.name, [one.summary for one in scrapes])
+        self.summed_fields += _count_fields(job)
 
-    def render(self, group: str, job: str | None) -> FieldsOut:
+    def render(self, group: str, job: str | None) -> bytes:
         drift = sorted(self._drift, key=lambda one: -abs(one["now"] - one["before"]))
-        return FieldsOut(
+        found = FieldsOut(
             group_id=group,
             job_id=job,
             outputs=self._summary.outputs,
@@ -91,6 +102,7 @@ class _Collected:
             drift=drift[:_SHOWN_DRIFT],
             schema=suggest_schema(self._summary),
         )
+        return json_text.encode(found)
 
     def _field(self, field: FieldCounts) -> FieldOut:
         numbers = self._ranges.get(Column(field.names, False))
@@ -108,6 +120,12 @@ class _Collected:
                 "max": int(lengths.max),
             },
         )
+
+
+def _count_fields(job: StoredJob) -> int:
+    counts: list[Iterable[int]] = [job.statistics.shapes]
+    counts += [scrape.counts for scrape in job.scrapes]
+    return sum(len(job.fields.get(shape) or ()) for shapes in counts for shape in shapes)
 
 
 def _sum(scrape: Scrape, job: StoredJob) -> Summary:

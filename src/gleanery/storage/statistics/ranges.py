@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from math import inf
+from typing import NamedTuple
+
+import msgspec
 
 from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Names, to_double
 
 _VALUE_HASH_BYTES = 4
-_SAMPLED = 50  # numbers of a batch
+_SAMPLED = 50  # measures of a field in a batch, at most
 _EXACT_INTEGERS = 2**53  # a double represents every integer below this
 
 
@@ -32,26 +35,18 @@ def decode_source(text: str) -> Source:
     return Source(whole[:-_VALUE_HASH_BYTES], whole[-_VALUE_HASH_BYTES:])
 
 
-class Range:
+class Range(msgspec.Struct, array_like=True):
     """Smallest and largest measure, and how many measures have how many binary digits."""
 
-    __slots__ = ("digits", "max", "max_source", "min", "min_source")
-
-    def __init__(
-        self, minimum: float, min_source: str, maximum: float, max_source: str, digits: Any = ()
-    ) -> None:
-        self.min, self.min_source = minimum, min_source
-        self.max, self.max_source = maximum, max_source
-        self.digits: Counter[int] = Counter(dict(digits))
-
-    @property
-    def encoded(self) -> list[Any]:
-        digits = sorted(self.digits.items())
-        return [self.min, self.min_source, self.max, self.max_source, digits]
+    min: float = inf
+    min_source: str = ""
+    max: float = -inf
+    max_source: str = ""
+    digits: dict[int, int] = {}
 
     @property
     def count(self) -> int:
-        return self.digits.total()
+        return sum(self.digits.values())
 
     @property
     def median_digits(self) -> int:
@@ -79,39 +74,16 @@ class Range:
             self.min, self.min_source = other.min, other.min_source
         if other.max > self.max:
             self.max, self.max_source = other.max, other.max_source
-        self.digits.update(other.digits)
+        self.add_digits(other.digits)
+
+    def add_digits(self, counts: Mapping[int, int]) -> None:
+        """Adds numbers of measures by their number of binary digits."""
+        for digits, count in counts.items():
+            self.digits[digits] = self.digits.get(digits, 0) + count
 
 
 SourceAt = Callable[[int], Source]
 """Returns the source of the measures at an index."""
-
-
-def measure(column: Sequence[float], source_at: SourceAt, is_length: bool) -> Range:
-    """Returns the range of some measures, of which there is at least one.
-
-    Lengths repeat, so it is faster to count them first. The digits of numbers are those of a
-    sample, because they only show the order of magnitude.
-    """
-    counts = Counter(column if is_length else ())
-    smallest, largest = min(counts or column), max(counts or column)
-    return Range(
-        to_double(smallest),
-        source_at(column.index(smallest)).encode(),
-        to_double(largest),
-        source_at(column.index(largest)).encode(),
-        _digits(counts) if is_length else Counter(map(_digits_of, column[:_SAMPLED])),
-    )
-
-
-def _digits(lengths: Mapping[float, int]) -> Counter[int]:
-    digits = Counter[int]()
-    for length, count in lengths.items():
-        digits[_digits_of(length)] += count
-    return digits
-
-
-def _digits_of(measure: float) -> int:
-    return int(measure).bit_length()
 
 
 Ranges = dict[Column, Range]
@@ -120,26 +92,44 @@ Ranges = dict[Column, Range]
 def add_measures(
     ranges: Ranges, column: Column, measures: Sequence[float], source_at: SourceAt
 ) -> None:
-    """Adds the measures of one field, of which there is at least one."""
+    """Adds the measures of one field, of which there is at least one.
+
+    The digits are those of a sample, because they only show the order of magnitude.
+    """
+    smallest, largest = min(measures), max(measures)
     found = ranges.get(column)
-    if found is not None:
-        found.merge(measure(measures, source_at, column.is_length))
-    elif len(ranges) < 2 * MAX_PATHS:
-        ranges[column] = measure(measures, source_at, column.is_length)
+    if found is None:
+        if len(ranges) == 2 * MAX_PATHS:
+            return
+        found = ranges[column] = Range()
+    if smallest < found.min:
+        found.min = to_double(smallest)
+        found.min_source = source_at(measures.index(smallest)).encode()
+    if largest > found.max:
+        found.max = to_double(largest)
+        found.max_source = source_at(measures.index(largest)).encode()
+    sample = measures[:: (len(measures) - 1) // _SAMPLED + 1]
+    found.add_digits(Counter(map(int.bit_length, map(int, sample))))
 
 
-def encode_ranges(ranges: Ranges) -> list[Any]:
-    return [[*column.names, column.is_length, range_.encoded] for column, range_ in ranges.items()]
+class _StoredRange(msgspec.Struct, array_like=True):
+    """A range as it is stored."""
+
+    names: Names
+    is_length: bool
+    range: Range
 
 
-def decode_ranges(rows: list[Any]) -> Ranges:
-    return {
-        Column(_names(names), is_length): Range(*encoded) for *names, is_length, encoded in rows
-    }
+_decode = msgspec.json.Decoder(list[_StoredRange]).decode
 
 
-def _names(names: Sequence[str]) -> Names:
-    return (*names,)
+def encode_ranges(ranges: Ranges) -> str:
+    stored = [_StoredRange(*column, range_) for column, range_ in ranges.items()]
+    return msgspec.json.encode(stored).decode()
+
+
+def decode_ranges(text: str) -> Ranges:
+    return {Column(stored.names, stored.is_length): stored.range for stored in _decode(text)}
 
 
 def readable(measure: float) -> int | float:

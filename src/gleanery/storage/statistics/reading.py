@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gleanery.storage.database import Database, Row
@@ -52,43 +52,48 @@ class StoredJob(NamedTuple):
 
 
 class StoredRows(NamedTuple):
-    """Rows of some jobs, which take time to decode."""
+    """Rows of one job, which take time to decode."""
 
-    jobs: Sequence[Row]
+    job: Row
     shapes: Sequence[Row]
     scrapes: Sequence[Row]
 
-    def decode(self) -> list[StoredJob]:
-        fields = defaultdict[int, dict[int, list[Field] | None]](dict)
-        for job_id, shape, text in self.shapes:
-            fields[job_id][shape] = decode_fields(text)
-        ended = defaultdict[int, list[Scrape]](list)
-        for job_id, started_at, seen_at, counts in self.scrapes:
-            ended[job_id].append(Scrape(started_at, seen_at, decode_counts(counts)))
-        return [_stored_job(row, fields[row[0]], ended[row[0]]) for row in self.jobs]
+    @property
+    def output_count(self) -> int:
+        count: int = self.job[2]
+        return count
+
+    def decode(self) -> StoredJob:
+        job_id, name, output_count, started_at, *_ = self.job
+        statistics = JobStatistics(job_id, None if started_at is None else self.job[3:])
+        scrapes = [
+            Scrape(started_at, seen_at, decode_counts(counts))
+            for _, started_at, seen_at, counts in self.scrapes
+        ]
+        if not statistics.is_new:
+            scrapes.append(Scrape(statistics.started_at, statistics.seen_at, statistics.seen))
+        scrapes.sort(key=lambda scrape: scrape.started_at, reverse=True)
+        fields = {shape: decode_fields(text) for _, shape, text in self.shapes}
+        return StoredJob(name, output_count, statistics, fields, scrapes)
 
 
 async def read_jobs(
     database: Database, group_id: int, job_id: int | None = None
 ) -> AsyncIterator[StoredRows]:
-    """Reads the statistics of a job, or of all jobs of a group, a few jobs at a time."""
+    """Yields the statistics of a job, or of all jobs of a group; reads a few jobs at a time."""
     after, until = (0, _EVERY_JOB) if job_id is None else (job_id - 1, job_id)
     key = (database.organization_id, group_id)
     while rows := await database.read_large(_JOBS, *key, after, until, _JOBS_PER_READ):
         job_range = (after, rows[-1][0])
-        shapes = await database.read_large(_SHAPES, *key, *job_range)
-        scrapes = await database.read_large(_SCRAPES, *key, *job_range)
-        yield StoredRows(rows, shapes, scrapes)
+        shapes = _by_job(await database.read_large(_SHAPES, *key, *job_range))
+        scrapes = _by_job(await database.read_large(_SCRAPES, *key, *job_range))
+        for row in rows:
+            yield StoredRows(row, shapes[row[0]], scrapes[row[0]])
         after = rows[-1][0]
 
 
-def _stored_job(
-    row: Row, fields: dict[int, list[Field] | None], ended: Sequence[Scrape]
-) -> StoredJob:
-    job_id, name, output_count, started_at, *_ = row
-    statistics = JobStatistics(job_id, None if started_at is None else row[3:])
-    scrapes = [*ended]
-    if not statistics.is_new:
-        scrapes.append(Scrape(statistics.started_at, statistics.seen_at, statistics.seen))
-    scrapes.sort(key=lambda scrape: scrape.started_at, reverse=True)
-    return StoredJob(name, output_count, statistics, fields, scrapes)
+def _by_job(rows: Iterable[Row]) -> Mapping[int, list[Row]]:
+    by_job = defaultdict[int, list[Row]](list)
+    for row in rows:
+        by_job[row[0]].append(row)
+    return by_job

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics import definitions, documents, scrapes
 from gleanery.storage.statistics.documents import JobStatistics
 from gleanery.storage.statistics.ranges import Source, add_measures
-from gleanery.storage.statistics.shapes import OTHER, Column, Measures, Shape
+from gleanery.storage.statistics.shapes import OTHER, FieldTable, ValueFields
 
 _OUTPUTS_PER_PAUSE = 500
 
@@ -23,9 +23,7 @@ class Value(Protocol):
     """A value that a batch stores."""
 
     @property
-    def shape(self) -> int: ...
-    @property
-    def measures(self) -> Measures: ...
+    def fields(self) -> ValueFields: ...
 
 
 class ScrapedOutput(Protocol):
@@ -41,30 +39,22 @@ class ScrapedOutput(Protocol):
     def new_value(self) -> Value | None: ...
 
 
-_Changed = tuple[ScrapedOutput, Value]
-_Collected = defaultdict[Column, tuple[list[float], list[ScrapedOutput]]]
-"""The measures of each field of a job, and the output of each measure."""
-
-
-class _Change(NamedTuple):
-    """What some changed outputs have in common."""
-
-    job_id: int
-    old_shape: int | None
-    new_shape: int
-    was_seen: bool
-    """True if they are already counted in the current scrape."""
+_Changed = tuple[ScrapedOutput, ValueFields]
 
 
 async def record(
-    locked: LockedGroup, outputs: Collection[ScrapedOutput], shapes: Mapping[int, Shape]
+    locked: LockedGroup, outputs: Collection[ScrapedOutput], table: FieldTable
 ) -> None:
     """Counts the outputs of a batch, and gives each changed one the number of its shape."""
     jobs = await documents.load(locked, {output.job_id for output in outputs})
     await scrapes.begin(locked, jobs.values())
     for job_id, of_job in _by_job(outputs, jobs).items():
         _count_unchanged(jobs[job_id], of_job)
-    await _record_changes(locked, outputs, shapes, jobs)
+        changed = [
+            (output, value.fields) for output in of_job if (value := output.new_value) is not None
+        ]
+        if changed:
+            await _record_changed(locked, _JobChanges(jobs[job_id], table), changed)
     await documents.save(locked, jobs.values())
 
 
@@ -94,82 +84,93 @@ def _count_unchanged(job: JobStatistics, outputs: Iterable[ScrapedOutput]) -> No
             job.seen[shape] += count
 
 
-async def _record_changes(
-    locked: LockedGroup,
-    outputs: Iterable[ScrapedOutput],
-    shapes: Mapping[int, Shape],
-    jobs: Mapping[int, JobStatistics],
+async def _record_changed(
+    locked: LockedGroup, changes: _JobChanges, changed: Sequence[_Changed]
 ) -> None:
-    changed = [(output, value) for output in outputs if (value := output.new_value) is not None]
-    by_change = defaultdict[tuple[int, int | None, int, bool], list[_Changed]](list)
-    for output, value in changed:
-        was_seen = output.last_scraped_at >= jobs[output.job_id].started_at
-        by_change[output.job_id, output.shape, value.shape, was_seen].append((output, value))
-    changes = {_Change(*key): members for key, members in by_change.items()}
-    await _define_shapes(locked, changes, shapes, jobs)
-    measures = defaultdict[int, _Collected](lambda: defaultdict(lambda: ([], [])))
-    for change, members in changes.items():
-        _count(jobs[change.job_id], change, [output for output, _ in members])
-        for start in range(0, len(members), _OUTPUTS_PER_PAUSE):
-            await locked.transaction.pause()
-            some = members[start : start + _OUTPUTS_PER_PAUSE]
-            _collect(measures[change.job_id], shapes[change.new_shape], some)
-    for job_id, of_job in measures.items():
+    for start in range(0, len(changed), _OUTPUTS_PER_PAUSE):
         await locked.transaction.pause()
-        _measure(jobs[job_id], of_job)
+        some = changed[start : start + _OUTPUTS_PER_PAUSE]
+        changes.count(some)
+        changes.collect_measures(some)
+    await locked.transaction.pause()
+    changes.finish()
+    await definitions.add(locked, changes.job.job_id, changes.new_shapes)
+    await _add_to_other(locked, changes)
 
 
-async def _define_shapes(
-    locked: LockedGroup,
-    changes: Iterable[_Change],
-    shapes: Mapping[int, Shape],
-    jobs: Mapping[int, JobStatistics],
-) -> None:
-    """Stores the fields of the shapes that are new to their jobs."""
-    new, other = [], defaultdict[int, list[Shape]](list)
-    for change in changes:
-        shape, job = shapes[change.new_shape], jobs[change.job_id]
-        is_known = shape.number in job.shapes
-        if job.number_of(shape.number) == OTHER:
-            other[job.job_id].append(shape)
-        elif not is_known:
-            new.append((job.job_id, shape))
-    await definitions.add(locked, new)
-    for job_id, uncounted in other.items():
-        await definitions.add_to_other(locked, job_id, uncounted)
-
-
-def _count(job: JobStatistics, change: _Change, outputs: Sequence[ScrapedOutput]) -> None:
-    """Moves outputs from their old shape to the new one, of the job and of its scrape."""
-    old, new = change.old_shape, job.number_of(change.new_shape)
-    job.values_changed = True
-    job.seen[new] += len(outputs)
-    if change.was_seen and old is not None:
-        job.seen[old] -= len(outputs)
-    if old == new:
+async def _add_to_other(locked: LockedGroup, changes: _JobChanges) -> None:
+    """Adds fields to the shape ``OTHER``, if it does not have them yet."""
+    job, new = changes.job, changes.other_fields
+    known = job.other_fields
+    if known is None or (new is not None and new <= known):
         return
-    identities = [output.identity for output in outputs]
-    job.add(new, identities)
-    if old is not None:
-        job.subtract(old, identities)
-    for output in outputs:
-        output.shape = new
+    fields = None if new is None else [changes.table[number] for number in new - known]
+    if await definitions.add_to_other(locked, job.job_id, fields):
+        known.update(new or ())
+    else:
+        job.other_fields = None
 
 
-def _collect(collected: _Collected, shape: Shape, changed: Sequence[_Changed]) -> None:
-    """Collects the measures by field: outputs of many shapes are then measured together."""
-    outputs = [output for output, _ in changed]
-    columns = zip(*(value.measures for _, value in changed), strict=True)
-    for column, measures in zip(shape.columns, columns, strict=True):
-        if column is not None:
-            values, sources = collected[column]
-            values += measures
-            sources += outputs
+class _JobChanges:
+    """What the changed outputs of a batch change in the statistics of their job."""
 
+    def __init__(self, job: JobStatistics, table: FieldTable) -> None:
+        self.job, self.table = job, table
+        self.new_shapes: list[tuple[int, str]] = []
+        """Shapes that the job has for the first time, with their fields."""
+        self.other_fields: set[int] | None = set()
+        """The fields of outputs of the shape ``OTHER``; None if one has too many fields."""
+        self._added = defaultdict[int, list[bytes]](list)
+        self._removed = defaultdict[int, list[bytes]](list)
+        self._measures = defaultdict[int, tuple[list[float], list[ScrapedOutput]]](lambda: ([], []))
 
-def _measure(job: JobStatistics, collected: _Collected) -> None:
-    for column, (values, outputs) in collected.items():
-        add_measures(job.ranges, column, values, partial(_source_at, outputs))
+    def count(self, changed: Sequence[_Changed]) -> None:
+        """Moves outputs from their old shape to the new one, of the job and of its scrape."""
+        shapes, seen, start = self.job.shapes, self.job.seen, self.job.started_at
+        for output, fields in changed:
+            old, new = output.shape, fields.shape
+            if new not in shapes or new == OTHER:
+                new = self._define(fields)
+            if old is None or output.last_scraped_at < start:
+                seen[new] += 1
+            elif old != new:
+                seen[new] += 1
+                seen[old] -= 1
+            if old != new:
+                self._added[new].append(output.identity)
+                if old is not None:
+                    self._removed[old].append(output.identity)
+                output.shape = new
+
+    def _define(self, fields: ValueFields) -> int:
+        """Returns the number under which outputs of an unknown shape are counted."""
+        number = self.job.number_of(fields.shape)
+        if number != OTHER:
+            self.new_shapes.append((number, self.table.fields_json(fields)))
+        elif fields.shape == OTHER:
+            self.other_fields = None
+        elif self.other_fields is not None:
+            self.other_fields.update(fields.numbers)
+        return number
+
+    def collect_measures(self, changed: Sequence[_Changed]) -> None:
+        """Collects the measures by field: outputs of many shapes are then measured together."""
+        collected = self._measures
+        for output, (_, numbers, measures) in changed:
+            for number, measure in zip(numbers, measures, strict=False):
+                values, sources = collected[number]
+                values.append(measure)
+                sources.append(output)
+
+    def finish(self) -> None:
+        """Changes the counts and the ranges of the job."""
+        job = self.job
+        job.values_changed = True
+        job.add(self._added)
+        job.subtract(self._removed)
+        for number, (values, outputs) in self._measures.items():
+            column = self.table[number].column
+            add_measures(job.ranges, column, values, partial(_source_at, outputs))
 
 
 def _source_at(outputs: Sequence[ScrapedOutput], index: int) -> Source:
@@ -184,7 +185,6 @@ async def subtract(locked: LockedGroup, deleted: Iterable[tuple[bytes, int, int 
             by_job[job_id][shape].append(identity)
     jobs = await documents.load(locked, by_job)
     for job_id, by_shape in by_job.items():
-        for shape, identities in by_shape.items():
-            jobs[job_id].subtract(shape, identities)
+        jobs[job_id].subtract(by_shape)
         jobs[job_id].values_changed = True
     await documents.save(locked, jobs.values())

@@ -6,29 +6,25 @@ with the same fields of the same kinds have the same shape, whatever the order o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
-from hashlib import sha256
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
-
-import msgspec
 
 from gleanery.values import json_text
 
 Names = tuple[str, ...]
 """The members on the way to a field: one name, or two for a member of an object."""
-Measures = tuple[int | float, ...]
 
 MAX_PATHS = 256
 OTHER = 0
 """The number of the shape that stands for all shapes without a number of their own."""
 _MAX_FIELDS_BYTES = 8 * 1024
-# Limits of the memory for layouts: each has some shapes, and a shape has long names at worst.
-_CACHED_LAYOUTS = 512
-_CACHED_BYTES = 32 * 1024
+_MAX_NAMES = 1024
+"""Members of one object in a batch; an object with more has names that vary without end."""
+_MAX_FIELDS = 16 * 1024
+"""Fields of a batch. The objects in its values have such names, too."""
 _MAX_DOUBLE = 1.7976931348623157e308
-_KINDS: dict[type, str] = {
+_KINDS: dict[type | str, str] = {
     type(None): "null",
     bool: "boolean",
     int: "integer",
@@ -37,11 +33,10 @@ _KINDS: dict[type, str] = {
     list: "array",
     dict: "object",
 }
-_NUMBERS = (int, float)
-_SIZED = (str, list, dict)
-UNFILLED_KINDS = frozenset(("null", "empty_string", "empty_array", "empty_object"))
+_EMPTY: dict[type, str] = {str: "empty_string", list: "empty_array", dict: "empty_object"}
+UNFILLED_KINDS = frozenset(("null", *_EMPTY.values()))
 _NUMBER_KINDS = ("integer", "number")
-_UNMEASURED_KINDS = ("null", "boolean", "object", "empty_object", "empty_string", "empty_array")
+_NUMBER_BYTES = 7  # so that the sum of 256 numbers is a number of 64 bits, without its sign
 
 
 class Field(NamedTuple):
@@ -50,35 +45,152 @@ class Field(NamedTuple):
     names: Names
     kind: str
 
+    @property
+    def column(self) -> Column:
+        """What the measures of this field mean."""
+        return Column(self.names, self.kind not in _NUMBER_KINDS)
+
 
 class Column(NamedTuple):
-    """What a measure at one place of ``Measures`` means."""
+    """What a measure means: the number or the length that a field has."""
 
     names: Names
     is_length: bool
 
 
-class Shape(msgspec.Struct, dict=True):
-    """A shape with its number, a hash that is the same in every process."""
+class ValueFields(NamedTuple):
+    """The fields of a value, as their numbers in a ``FieldTable``."""
 
-    number: int
-    fields_json: str | None
-    """Arrays of the names and the kind of each field; None if the fields are too many."""
+    shape: int
+    """The sum of the numbers, so it does not depend on the order of the members.
 
-    @cached_property
-    def columns(self) -> list[Column | None]:
-        """The meaning of each measure of this shape; None for a measure that has none."""
-        fields = decode_fields(self.fields_json) or []
-        numbers = [Column(names, False) for names, kind in fields if kind in _NUMBER_KINDS]
-        lengths = [
-            None if kind in _UNMEASURED_KINDS else Column(names, True)
-            for names, kind in fields
-            if kind not in ("null", "boolean", *_NUMBER_KINDS)
-        ]
-        return [*numbers, *lengths]
+    It is ``OTHER`` if the fields are too many or too long.
+    """
+    numbers: Sequence[int]
+    """First the fields that have a measure, then the others."""
+    measures: Sequence[int | float]
+    """Numbers, and lengths of strings and arrays."""
 
 
-_TOO_LARGE = Shape(OTHER, None)
+_TOO_LARGE = ValueFields(OTHER, (), ())
+_Members = dict[str, dict[type | str, int]]
+"""The numbers of the members of an object, by name and by type; by kind if the value is empty."""
+
+
+class FieldTable:
+    """The fields of the values of one batch.
+
+    Values have few different fields, even if the sets of their fields differ. So the work for each
+    field is done once, and a value costs a look-up and an addition per field. The number of a field
+    is a hash, the same in every process.
+    """
+
+    def __init__(self, fields: Iterable[Field] = ()) -> None:
+        self._fields: dict[int, Field] = {}
+        self._texts: dict[int, str] = {}
+        self._longest = 0
+        self._members: _Members = {}
+        self._inner_members: dict[str, _Members] = {}
+        for field in fields:
+            self._add(field)
+
+    @property
+    def fields(self) -> list[Field]:
+        return [*self._fields.values()]
+
+    def __getitem__(self, number: int) -> Field:
+        return self._fields[number]
+
+    def fields_json(self, value: ValueFields) -> str:
+        """Writes the fields of a value as JSON."""
+        return "[" + ",".join([self._texts[number] for number in value.numbers]) + "]"
+
+    def classify(self, data: dict[str, Any]) -> ValueFields:
+        """Returns the fields of a value. Those that it has first in the batch are added."""
+        if len(data) > MAX_PATHS:
+            return _TOO_LARGE
+        try:
+            found = self._find(data)
+        except KeyError:  # it has a new field
+            if not self._add_members(data, self._members):
+                return _TOO_LARGE
+            found = self._find(data)
+        if len(found.numbers) * self._longest > _MAX_FIELDS_BYTES:
+            is_too_long = len(self.fields_json(found).encode()) > _MAX_FIELDS_BYTES
+            return _TOO_LARGE if is_too_long else found
+        return found
+
+    def _find(self, data: dict[str, Any]) -> ValueFields:
+        """Returns the fields of a value. Raises KeyError if the table does not have all of them."""
+        measured: list[int] = []
+        measures: list[int | float] = []
+        others: list[int] = []
+        for name in _find_members(data, self._members, measured, measures, others):
+            if len(measured) + len(others) + len(data[name]) > MAX_PATHS:
+                return _TOO_LARGE
+            _find_members(data[name], self._inner_members[name], measured, measures, others)
+        measured += others
+        return ValueFields(sum(measured) or 1, measured, measures)
+
+    def _add_members(self, data: dict[str, Any], members: _Members, outer: Names = ()) -> bool:
+        """Adds the members of an object; returns False if there is no room for all of them."""
+        for name, value in data.items():
+            numbers = members.get(name)
+            if numbers is None:
+                if len(members) == _MAX_NAMES or len(self._fields) >= _MAX_FIELDS:
+                    return False
+                numbers = members[name] = {}
+            type_ = type(value)
+            key = _EMPTY.get(type_, type_) if not value else type_
+            if key not in numbers:
+                numbers[key] = self._add(Field((*outer, name), _KINDS.get(key) or str(key)))
+            if type_ is dict and not outer:
+                inner = self._inner_members.setdefault(name, {})
+                if len(value) > MAX_PATHS or not self._add_members(value, inner, (name,)):
+                    return False
+        return True
+
+    def _add(self, field: Field) -> int:
+        text = json_text.encode([*field.names, field.kind])
+        number = int.from_bytes(blake2b(text, digest_size=_NUMBER_BYTES).digest()) >> 1
+        self._fields[number] = field
+        self._texts[number] = text.decode()
+        if len(text) >= self._longest:
+            self._longest = len(text) + len(b"[,]")
+        return number
+
+
+def _find_members(
+    data: dict[str, Any],
+    members: _Members,
+    measured: list[int],
+    measures: list[int | float],
+    others: list[int],
+) -> list[str]:
+    """Finds the members of an object; returns the names of those that are objects with members.
+
+    This runs for each member of each value, so it calls no function of its own.
+    """
+    objects: list[str] = []
+    for name, value in data.items():
+        type_ = type(value)
+        if type_ is str or type_ is list:
+            if value:
+                measured.append(members[name][type_])
+                measures.append(len(value))
+            else:
+                others.append(members[name][_EMPTY[type_]])
+        elif type_ is float or type_ is int:
+            measured.append(members[name][type_])
+            measures.append(value)
+        elif type_ is not dict:
+            others.append(members[name][type_])
+        elif value:
+            others.append(members[name][type_])
+            objects.append(name)
+        else:
+            others.append(members[name][_EMPTY[type_]])
+    return objects
 
 
 def encode_fields(fields: Sequence[Field]) -> str | None:
@@ -92,93 +204,10 @@ def decode_fields(text: str | None) -> list[Field] | None:
     """Reads what ``encode_fields`` has written."""
     if text is None:
         return None
-    return [Field((*names,), kind) for *names, kind in json_text.decode(text.encode())]
-
-
-def classify(data: dict[str, Any]) -> tuple[Shape, Measures]:
-    """Returns the shape of a value, and its measures: numbers, then lengths, by name.
-
-    The layout is the part of the work that many values have in common.
-    """
-    names: tuple[str | None, ...] = (*data,)
-    values = [*data.values()]
-    length = len("".join(data))
-    if len(values) > MAX_PATHS or length > _MAX_FIELDS_BYTES:
-        return _TOO_LARGE, ()
-    layout = _layout(names, (*map(type, values),))
-    if layout.objects:
-        for index in layout.objects:
-            inner = values[index]
-            length += len("".join(inner))
-            names += (None, *inner)
-            values += inner.values()
-            if len(values) > MAX_PATHS or length > _MAX_FIELDS_BYTES:
-                return _TOO_LARGE, ()
-        layout = _layout(names, (*map(type, values),))
-    lengths = (*map(len, layout.sized(values)),)
-    shape = layout.shape if all(lengths) else layout.with_empty(lengths)
-    if shape is _TOO_LARGE:
-        return _TOO_LARGE, ()
-    return shape, (*layout.numbers(values), *lengths)
+    fields = json_text.decode(text.encode(), max_depth=len(text))  # its depth is known
+    return [Field((*names,), kind) for *names, kind in fields]
 
 
 def to_double(number: float) -> float:
     """Returns the number as a double, so that it can be stored; the largest one if it is larger."""
     return float(max(-_MAX_DOUBLE, min(_MAX_DOUBLE, number)))
-
-
-class _Layout:
-    """The names and types of the members of many values, in one order."""
-
-    def __init__(self, fields: Sequence[tuple[Names, type]]) -> None:
-        ordered = sorted(range(len(fields)), key=lambda index: fields[index][0])
-        self._fields = [fields[index] for index in ordered]
-        self.numbers = _getter([index for index in ordered if fields[index][1] in _NUMBERS])
-        self.sized = _getter([index for index in ordered if fields[index][1] in _SIZED])
-        self.objects = [index for index in range(len(fields)) if fields[index][1] is dict]
-        self.shape = self._shape(())
-        self._with_empty: dict[tuple[bool, ...], Shape] = {}
-
-    def with_empty(self, lengths: Sequence[int]) -> Shape:
-        """Returns the shape of a value in which strings, arrays or objects are empty."""
-        filled = (*map(bool, lengths),)
-        shape = self._with_empty.get(filled)
-        if shape is None:
-            shape = self._shape(filled)
-            text = shape.fields_json
-            if text is not None and len(self._with_empty) * len(text) < _CACHED_BYTES:
-                self._with_empty[filled] = shape
-        return shape
-
-    def _shape(self, filled: Sequence[bool]) -> Shape:
-        is_filled = iter(filled)
-        fields = []
-        for names, type_ in self._fields:
-            is_empty = type_ in _SIZED and not next(is_filled, True)
-            fields.append(Field(names, ("empty_" if is_empty else "") + _KINDS[type_]))
-        text = encode_fields(fields)
-        if text is None:
-            return _TOO_LARGE
-        return Shape(int.from_bytes(sha256(text.encode()).digest()[:8]) >> 1 or 1, text)
-
-
-@lru_cache(maxsize=_CACHED_LAYOUTS)
-def _layout(names: tuple[str | None, ...], types: tuple[type, ...]) -> _Layout:
-    """Names the members. None in ``names`` begins the members of the next object."""
-    fields: list[tuple[Names, type]] = []
-    remaining = iter(types)
-    objects = iter([name for name, type_ in zip(names, types, strict=False) if type_ is dict])
-    outer: Names = ()
-    for name in names:
-        if name is None:
-            outer = (str(next(objects)),)
-        else:
-            fields.append(((*outer, name), next(remaining)))
-    return _Layout(fields)
-
-
-def _getter(indexes: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Returns a function that takes the values at these indexes."""
-    if len(indexes) > 1:
-        return itemgetter(*indexes)
-    return lambda values: [values[index] for index in indexes]

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from gleanery.storage.statistics.shapes import MAX_PATHS, OTHER, UNFILLED_KINDS, Field, Names
 
+# Data with ids as names of members can have millions of fields.
+_MAX_NAMES = 10_000
 ShapeFields = Mapping[int, list[Field] | None]
 
 
@@ -38,8 +40,8 @@ class Summary:
         """True if there are outputs about whose fields nothing is known."""
 
     def add(self, counts: Mapping[int, int], fields: ShapeFields) -> None:
-        """Adds outputs by shape."""
-        for shape, count in counts.items():
+        """Adds outputs by shape, those of the most frequent shapes first."""
+        for shape, count in sorted(counts.items(), key=lambda item: -item[1]):
             known = fields.get(shape)
             if count <= 0:
                 continue
@@ -49,7 +51,8 @@ class Summary:
                 continue
             self.counted += count
             for names, kind in known:
-                self.kinds[names][kind] += count
+                if names in self.kinds or len(self.kinds) < _MAX_NAMES:
+                    self.kinds[names][kind] += count
 
     def _add_other(self, known: list[Field] | None) -> None:
         if known is None:
