@@ -38,9 +38,11 @@ def check_commands(text: str, token: str, address: str, folder: Path) -> None:
     exports = [line for line in text.splitlines() if line.startswith("export ")]
     assert exports == [f"export GLEANERY_URL={address}", f"export GLEANERY_TOKEN={token}"]
     commands = re.findall(
-        r"^\S+(?: -m gleanery)? (?:groups|export|pull) .*|^\S+.* groups$", text, re.M
+        r"^\S+(?: -m gleanery)? (?:groups|export|pull|sample|history|fields) .*|^\S+.* groups$",
+        text,
+        re.M,
     )
-    assert len(commands) == 3
+    assert len(commands) == 7
     script = "\n".join(["set -e", *exports, *commands])
     done = subprocess.run(
         ["sh", "-c", script], cwd=folder, env=environment(), capture_output=True, text=True
@@ -48,6 +50,8 @@ def check_commands(text: str, token: str, address: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "property-listings" in done.stdout
     assert (folder / "prices.csv").exists()
+    assert (folder / "approved.csv").exists()
+    assert re.search(r"update +price ", done.stdout)
     assert list((folder / "prices").glob("shop-prices-*.jsonl"))
 
 

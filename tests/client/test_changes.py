@@ -279,7 +279,7 @@ def test_a_state_file_belongs_to_one_view(
 ) -> None:
     state = tmp_path / "state.json"
     list(reader.sync("group", state))
-    with pytest.raises(InvalidState, match=r"state of another view, not of view=approved: use"):
+    with pytest.raises(InvalidState, match=r"state of view=full, not of view=approved: use"):
         list(reader.sync("group", state, view="approved"))
     content = json.loads(state.read_text())
     del content["view"]  # as an earlier version has written it

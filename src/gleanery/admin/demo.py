@@ -190,6 +190,12 @@ async def _store_outputs(database: Database, now: int, progress: StartProgress) 
         advance(1)
 
 
+def _changed_page() -> str:
+    """Return the page of an output with two versions."""
+    *_, (_, repriced, _) = Sample().batches()
+    return repriced[0].source_url
+
+
 def introduction(address: str, token: str, program: str) -> str:
     """Return the text for a new user: the token, and commands to try.
 
@@ -211,6 +217,12 @@ export GLEANERY_TOKEN={token}
 
 # its changes in files, with deletions: run it again, and get only the new ones
 {program} pull shop-prices -o prices
+
+# what to review, how one output changed, how well fields are filled, and only approved data
+{program} sample shop-prices catalogue-de --size 4
+{program} history shop-prices --url {_changed_page()}
+{program} fields shop-prices --job catalogue-de
+{program} export shop-prices -o approved.csv --view approved
 
 # (to keep the address and the token without these variables: {program} login {address})
 

@@ -371,8 +371,10 @@ OPERATIONS = (
         "`changes_requested` and `rejected` withdraw the approval. `pending` and `in_review` do "
         "not change it. An output gets a new position in the change order if its approval changes. "
         "With `as_of`, the review applies only to what its reviewer has seen: a value that was "
-        "stored after that is left as it is. With `output_ids`, it applies to these outputs of the "
-        "job at once. "
+        "stored after that is left as it is. With `output_ids`, the review applies only to "
+        "these outputs of the job, and changes them in one transaction. `changes_requested` and "
+        "`rejected` also remove the outputs from the approved view. With `as_of`, they remove an "
+        "approved version that was stored until then, also if the present value is later. "
         "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
         "and the review is added once.",
         scopes=("reviews:write",),
@@ -451,9 +453,10 @@ OPERATIONS = (
         handler=outputs.get_output,
         title="Get an output",
         description="One output, as on a page of the group. With `at`, the output as it was then. "
-        "Its `last_scraped_date` is the last one of that version. Only the last change of a "
-        "version's approval is known: before it, `is_approved` is the opposite. If the output did "
-        "not exist then, the response is 404. If the version is no longer kept, it is 410.",
+        "Its `last_scraped_date` is the last one of that version. The service knows only the "
+        "last change of a version's approval. If `at` is before that change, `is_approved` is the "
+        "other value. If the output did not exist then, the response is 404. If the version is no "
+        "longer kept, it is 410.",
         scopes=("outputs:read",),
         query=requests.OutputTime,
         response=responses.OutputOut,

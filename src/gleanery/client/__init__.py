@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.exports import ExportError, ExportReport
+    from gleanery.client.exports import ExportError, ExportFailed, ExportReport, InvalidExport
     from gleanery.client.models import (
         Change,
         Creation,
@@ -114,7 +114,7 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "exports": ["ExportError", "ExportReport"],
+    "exports": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
     "models": [
         "Change",
         "Creation",
@@ -180,6 +180,7 @@ __all__ = [
     "Drift",
     "ErrorDetail",
     "ExportError",
+    "ExportFailed",
     "ExportLink",
     "ExportPages",
     "ExportReport",
@@ -193,6 +194,7 @@ __all__ = [
     "Group",
     "ImportResult",
     "Invalid",
+    "InvalidExport",
     "InvalidResponse",
     "InvalidState",
     "ItemError",

@@ -108,9 +108,10 @@ class StateFile:
                 f"{self._path} is the state of another group or service: use another file"
             )
         if view != self._view:
+            stored = f"view={view}" if view in ("full", "approved") else "another view"
             raise InvalidState(
-                f"{self._path} is the state of another view, not of view={self._view}: use the "
-                "same view as before, or use another file"
+                f"{self._path} is the state of {stored}, not of view={self._view}: "
+                "use the same view as before, or use another file"
             )
         if type(cursor) is not int or cursor < 0:
             raise InvalidState(f"{self._path} has no valid position: delete it to start again")

@@ -128,7 +128,10 @@ class AddedReview(ReviewOut):
     skipped_output_ids: NotRequired[
         Annotated[
             list[str],
-            Field(description="Those of `output_ids` whose value was stored after `as_of`."),
+            Field(
+                description="Those of `output_ids` whose present value was stored after `as_of`. "
+                "The review does not change the approval of that value."
+            ),
         ]
     ]
 
@@ -527,7 +530,11 @@ class DeletedOutput(TypedDict):
 
 
 class ChangeOut(TypedDict):
-    """One change: `create` if the output has not changed since then, `update`, or `delete`."""
+    """One change of an output.
+
+    `create`: the output is new, and has not changed after its creation. `update`: its content or
+    approval has changed, also if the client has never seen it. `delete`: it was deleted.
+    """
 
     change: Literal["create", "update", "delete"]
     cursor: Annotated[

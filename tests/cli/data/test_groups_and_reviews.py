@@ -180,6 +180,8 @@ def test_a_review_is_shown_with_its_findings(gleanery: CommandLine, stored: Clie
         f"  {first} n: too: small",
         f"  {second} (whole output): gone",
     ]
+    unknown = gleanery("reject", "shop-prices", "uk", "--output", first, "--output", "0" * 32)
+    assert unknown.stderr.startswith("gleanery: --output (number 2): The job has no output")
     wrong = gleanery("reject", "shop-prices", "uk", "--finding", f"{first}:n")
     assert wrong.stderr.startswith("gleanery: --finding needs ID:PATH:NOTE")
 

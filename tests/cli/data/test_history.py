@@ -52,3 +52,26 @@ def test_a_missing_version_is_an_error(gleanery: CommandLine, output_id: str) ->
         done = gleanery("history", "group", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("gleanery: ")
+
+
+def test_the_date_of_the_table_is_a_time_of_the_output(
+    gleanery: CommandLine, output_id: str
+) -> None:
+    newest = gleanery("history", "group", output_id).stdout.splitlines()[1]
+    shown = gleanery("history", "group", output_id, "--at", newest[:20])
+    assert json.loads(shown.stdout)["data"]["text"] == "x" * 100
+
+
+def test_an_output_is_found_by_its_page(
+    gleanery: CommandLine, client: Client, output_id: str
+) -> None:
+    page = client.items("group")[0]["source_url"]
+    by_id = gleanery("history", "group", output_id)
+    assert gleanery("history", "group", "--url", page).stdout == by_id.stdout
+    client.store("group", output(1, key="other", source_url=page))
+    several = gleanery("history", "group", "--url", page)
+    ids = [line.split()[0] for line in several.stdout.splitlines()[1:]]
+    assert sorted(ids) == sorted(item["output_id"] for item in client.items("group"))
+    assert "give the OUTPUT_ID of one" in several.stderr
+    for wrong in ((), (output_id, "--url", page), ("--url", f"{page}/none")):
+        assert gleanery("history", "group", *wrong).returncode == 2

@@ -237,7 +237,7 @@ def test_a_pull_of_the_approved_view_has_approved_values_only(
     assert [change["change"] for change in changes] == ["create", "create", "delete", "delete"]
     other = gleanery(*arguments[:-2])
     assert other.returncode == 2
-    assert "is the state of another view, not of view=full: use the same view" in other.stderr
+    assert "is the state of --view approved, not of --view full: use the same" in other.stderr
     assert "or choose another folder, or another file with --state" in other.stderr
     assert pulled(tmp_path / "copy") == changes
 

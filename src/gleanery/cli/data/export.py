@@ -190,7 +190,8 @@ def export(
     if approved and not_approved:
         raise UserError("Every output is approved or not: give --approved or --not-approved")
     if view == "approved" and (approved or not_approved):
-        raise UserError("--view approved has only approved versions: leave out --approved")
+        option = "--approved" if approved else "--not-approved"
+        raise UserError(f"--view approved has only approved versions: leave out {option}")
     if resume and not _is_file(target):
         raise UserError("Only an export to a file can continue: leave out --resume")
     filters: OutputFilters = {

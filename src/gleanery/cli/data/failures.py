@@ -52,6 +52,13 @@ _OPTIONS = {
     "overwrite=True": "--overwrite",
 }
 """Options of commands for the parameters of the library."""
+_OPTION_OF_MEMBER = {
+    "output_ids": "--output",
+    "findings": "--finding",
+    "as_of": "--as-of",
+    "at": "--at",
+}
+"""Options of commands for members and parameters of a request."""
 _PARAMETER = re.compile(rf"\bgive ({'|'.join(_OPTIONS)})(?!\w)")
 
 
@@ -105,9 +112,14 @@ def join_sentences(*sentences: str) -> str:
 def _describe(detail: ErrorDetail) -> str:
     """Return the message, with the name of the parameter or member that the user gave."""
     is_given = detail.loc and detail.loc[0] in ("path", "query", "body")
-    return (
-        f"{'.'.join(detail.loc[1:])}: {detail.msg}" if is_given and detail.loc[1:] else detail.msg
-    )
+    if not is_given or not detail.loc[1:]:
+        return detail.msg
+    _, name, *inner = detail.loc
+    option = _OPTION_OF_MEMBER.get(name)
+    if option is None:
+        return f"{'.'.join(detail.loc[1:])}: {detail.msg}"
+    number = f" (number {int(inner[0]) + 1})" if inner and inner[0].isdecimal() else ""
+    return f"{option}{number}: {detail.msg}"
 
 
 def _advice(error: Exception) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from gleanery.cli.data.command import data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.data.failures import UserError
 from gleanery.cli.data.output import (
     AsJson,
     print_json,
@@ -19,10 +21,14 @@ from gleanery.cli.data.output import (
 )
 
 if TYPE_CHECKING:
+    from gleanery.client import Client
     from gleanery.client.models import FieldChange, Version
 
 app = typer.Typer()
 
+_MAX_LISTED = 100  # outputs of one page
+_TABLE_DATE = re.compile(r"(?<=^\d{4}-\d\d-\d\d) (?=\d)")
+"""Space in a date-time as ``show_date`` prints it."""
 _Row = tuple[str, str, str]
 
 
@@ -31,6 +37,7 @@ _Row = tuple[str, str, str]
     "history",
     examples=(
         "gleanery history shop-prices OUTPUT_ID",
+        "gleanery history shop-prices --url https://shop.example/p/1",
         "gleanery history shop-prices OUTPUT_ID --at 2026-03-02T09:00:00Z",
         "gleanery history shop-prices OUTPUT_ID --json | jq '.[0].fields'",
     ),
@@ -38,8 +45,12 @@ _Row = tuple[str, str, str]
 def history(
     group: GroupName,
     output_id: Annotated[
-        str, typer.Argument(metavar="OUTPUT_ID", help="Output, by its output_id.")
-    ],
+        str | None, typer.Argument(metavar="[OUTPUT_ID]", help="Output, by its output_id.")
+    ] = None,
+    source_url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Output of exactly this page."),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -53,9 +64,12 @@ def history(
     token_file: TokenFile = None,
 ) -> None:
     """List the versions of an output, newest first, with the fields that each has changed."""
+    if (output_id is None) == (source_url is None):
+        raise UserError("Give the OUTPUT_ID of an output, or its page with --url")
     with open_client(url, token_file) as client, known_group(client, group):
+        output_id = output_id or _find_output(client, group, str(source_url))
         if at is not None:
-            print_json(client.output(group, output_id, at=at))
+            print_json(client.output(group, output_id, at=_TABLE_DATE.sub("T", at)))
             return
         versions = client.history(group, output_id)
         if as_json:
@@ -63,6 +77,18 @@ def history(
             return
         columns = ("Date", "Change", "Approved", "Field", "Before", "After")
         print_rows(columns, _rows(versions), empty="There is no version.")
+
+
+def _find_output(client: Client, group: str, source_url: str) -> str:
+    """Return the only output of a page, or list its outputs and raise UserError."""
+    found = list(client.outputs(group, url=source_url, limit=_MAX_LISTED))
+    if len(found) == 1:
+        return found[0].output_id
+    if not found:
+        raise UserError("No output has this URL; a deleted one is found only by its OUTPUT_ID")
+    rows = ((one.output_id, one.root_job_id, show_date(one.update_date)) for one in found)
+    print_rows(("Output", "Job", "Last change"), rows, empty="", unbroken=("Output",))
+    raise UserError("Several outputs have this URL: give the OUTPUT_ID of one of them")
 
 
 def _rows(versions: Iterable[Version]) -> Iterator[tuple[str, ...]]:

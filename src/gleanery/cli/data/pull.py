@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import time
@@ -194,7 +195,8 @@ class Pull:
             cursor = self._state.read()
         except InvalidState as error:
             advice = "choose another folder, or another file with --state"
-            raise UserError(str(error).replace("use another file", advice)) from None
+            message = str(error).replace("use another file", advice)
+            raise UserError(re.sub(r"\bof view=(?=\w+)", "of --view ", message)) from None
         self._has_state = cursor is not None
         if cursor is None and self._segments.segments():
             raise UserError(
