@@ -44,7 +44,7 @@ DATA_COMMANDS = {
         "fields",
         "Show how often each field is filled, with which values, and where that has changed.",
     ),
-    "reviews": Row("reviews", "List the latest review of each job of a group."),
+    "reviews": Row("reviews", "List the latest review of each job of a group, or show one review."),
     "sample": Row("reviews", "List outputs of a job for a review, each with a reason."),
     "approve": Row("reviews", "Approve the present outputs of a job, or give another review."),
     "reject": Row("reviews", "Reject the present outputs of a job, or request changes."),
