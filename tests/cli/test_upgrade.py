@@ -18,7 +18,7 @@ from gleanery.settings import Settings
 from tests.support.forwarder import Forwarder
 from tests.support.outputs import output
 from tests.support.process import Running, database_options, free_port, gleanery
-from tests.support.program_copies import this_program, with_migration, without_newest_migration
+from tests.support.program_copies import this_program, with_migration
 from tests.support.service import EVERY_SCOPE, NO_TLS, SECRET_KEY, Client
 from tests.support.settings import fresh_settings
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
@@ -26,6 +26,7 @@ from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 pytestmark = pytest.mark.thorough
 
 WRITERS, READERS = 3, 3
+ADDITION = "ALTER TABLE outputs ADD COLUMN next_version INTEGER"
 
 
 class Version:
@@ -68,7 +69,7 @@ class Load:
         self.acknowledged: set[int] = set()
         self.statuses: Counter[int] = Counter()
         self.failures: list[str] = []
-        self._write()  # creates the group
+        assert self._send("POST", json=[output(0)]).status_code == 200  # creates the group
         clients = [self._write] * WRITERS + [self._read] * READERS
         self._threads = [threading.Thread(target=self._run, args=(act,)) for act in clients]
         for thread in self._threads:
@@ -139,8 +140,8 @@ def test_an_upgrade_under_load_fails_no_request_and_loses_no_write(
     settings: Settings, tmp_path: Path
 ) -> None:
     """The steps of docs/operations/upgrade.md, with two workers and a proxy."""
-    old = Version(without_newest_migration(tmp_path / "old"), settings)
-    new = Version(this_program(), settings)
+    old = Version(this_program(), settings)
+    new = Version(with_migration(tmp_path / "new", ADDITION), settings)
     old_port, new_port = free_port(), free_port()
     proxy = Forwarder(("127.0.0.1", old_port))
     url = f"http://127.0.0.1:{proxy.port}"
@@ -174,7 +175,7 @@ ALTER TABLE tokens RENAME COLUMN digest TO token_digest;
 def test_an_older_program_meets_an_incompatible_schema_with_503(
     settings: Settings, tmp_path: Path
 ) -> None:
-    old = Version(without_newest_migration(tmp_path / "old"), settings)
+    old = Version(this_program(), settings)
     new = Version(with_migration(tmp_path / "new", RENAME), settings)
     port = free_port()
     url = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""Copies of the program with other migrations: the version before this one, and the next one."""
+"""Copies of the program with another migration: the next version."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from gleanery.storage import migrations
 def this_program() -> Path:
     """Returns the folder that contains the program's package."""
     return Path(gleanery.__file__).parent.parent
-
-
-def without_newest_migration(folder: Path) -> Path:
-    """Copies the program into the folder as it was before its newest migration."""
-    copied = _copy(folder)
-    for file in copied.glob(f"*/{migrations.newest('sqlite'):04}_*.sql"):
-        file.unlink()
-    return folder
 
 
 def with_migration(folder: Path, sql: str) -> Path:
