@@ -68,6 +68,19 @@ def expired_token() -> Unauthenticated:
     return Unauthenticated(msg, is_token_invalid=True)
 
 
+def no_session() -> Unauthenticated:
+    """The error for a request of the console without a valid session, or from another page."""
+    return Unauthenticated("The session of the console has ended: sign in again")
+
+
+class ConfirmationRequired(GleaneryError):
+    """The action needs a recent proof that the person has the token."""
+
+    def __init__(self) -> None:
+        msg = "Confirm with your access token first: the last sign-in is too long ago"
+        super().__init__(ErrorDetail(("header", "cookie"), msg, "confirmation_required"))
+
+
 class Forbidden(GleaneryError):
     """The token is valid but does not have the scope."""
 

@@ -101,6 +101,7 @@ _UNDO = {
         {"reviews": "as_of output_ids skipped_output_ids findings", "bulk_jobs": "as_of"},
         indexes="reviews_by_review_id",
     ),
+    "console": _Undo({"reviews": "person"}, "login_links console_sessions"),
 }
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
@@ -17,7 +18,7 @@ from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import tokens
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
-from gleanery.storage import metadata, organizations
+from gleanery.storage import console_sessions, metadata, organizations
 from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.engines import open_engine
@@ -149,8 +150,15 @@ _REVIEWS = [
 ]
 
 
-async def create_token(settings: Settings, is_new: bool, progress: StartProgress) -> str:
-    """Return a token for the sample organization, which is created in a new database."""
+class Login(NamedTuple):
+    """Access to the sample organization: a token, and the secret of a one-time login link."""
+
+    token: str
+    link: str
+
+
+async def create_login(settings: Settings, is_new: bool, progress: StartProgress) -> Login:
+    """Return a login for the sample organization, which is created in a new database."""
     async with open_engine(settings) as database:
         if not is_new and not await metadata.is_demo(database):
             raise SettingsError(
@@ -163,7 +171,15 @@ async def create_token(settings: Settings, is_new: bool, progress: StartProgress
         if is_new:
             await _store_sample(database, settings, token, progress)
             await metadata.mark_as_demo(database)
-        return token
+        return Login(token, await _create_link(database, token))
+
+
+async def _create_link(engine: Engine, token: str) -> str:
+    grant = await organizations.find_grant(engine, tokens.digest(token))
+    assert grant is not None
+    link = await console_sessions.create_link(engine, grant.token_id, None, timestamps.now())
+    assert link is not None
+    return link
 
 
 async def _store_sample(
@@ -196,8 +212,8 @@ def _changed_page() -> str:
     return repriced[0].source_url
 
 
-def introduction(address: str, token: str, program: str) -> str:
-    """Return the text for a new user: the token, and commands to try.
+def introduction(address: str, login: Login, program: str) -> str:
+    """Return the text for a new user: the login, the token, and commands to try.
 
     ``program`` is how the user's shell finds the command ``gleanery``.
     """
@@ -206,10 +222,17 @@ def introduction(address: str, token: str, program: str) -> str:
     cookie = '[{"domain": ".shop.example", "name": "sid", "value": "s3cret", "path": ""}]'
     return f"""
 Gleanery serves the sample organization “{ORGANIZATION}” at {address}
-(reference: {address}/docs; Ctrl-C stops the service). Paste these lines into another terminal:
+(reference: {address}/docs; Ctrl-C stops the service).
+
+Open the console in a browser. This link signs you in once, within 15 minutes; later, paste the
+token below at {address}/console:
+
+{address}/console#login={login.link}
+
+Or paste these lines into another terminal:
 
 export GLEANERY_URL={address}
-export GLEANERY_TOKEN={token}
+export GLEANERY_TOKEN={login.token}
 
 # the groups, and the outputs of one as a table
 {program} groups

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleanery.api import openapi, reference
+from gleanery.api.all_operations import ALL_OPERATIONS
 from gleanery.api.authentication import Authenticator
 from gleanery.api.context import Services
 from gleanery.api.file_links import FileLinks
@@ -65,6 +66,8 @@ def build_app(
     blobs = open_blobs(settings.blobs_location, settings.blobs_public_url)
     database = create_engine(settings)
     request_limit = ConcurrencyLimit(settings.max_requests)
+    token_use = TokenUse(database, clock)
+    authenticator = Authenticator(database, settings.token_cache_seconds, clock, token_use)
     services = Services(
         settings=settings,
         address=settings.address,
@@ -85,16 +88,15 @@ def build_app(
         transfer_limit=ConcurrencyLimit(settings.max_transfers),
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
-            (UNMATCHED, *(operation.name for operation in OPERATIONS)),
+            (UNMATCHED, *(operation.name for operation in ALL_OPERATIONS)),
             counters or SharedCounters.private(),
             _folders(settings),
         ),
         readiness=Readiness(database),
+        authenticator=authenticator,
         openapi_json=cache(lambda: openapi.encoded(document())),
         reference_page=cache(lambda: reference.build_page(document())),
     )
-    token_use = TokenUse(database, clock)
-    authenticator = Authenticator(database, settings.token_cache_seconds, clock, token_use)
     sweep = Sweep(database, blobs, vault, token_use, settings, clock, sweep_clock(database, clock))
     return App(services, authenticator, sweep, _create_rate_limiter(settings))
 

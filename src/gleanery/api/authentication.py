@@ -1,4 +1,4 @@
-"""Authentication: finds the grant of the Authorization header, and caches it for a short time."""
+"""Authentication: finds the grant of a token or a console session, and caches it briefly."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from collections.abc import Callable, Mapping, Sequence
 from gleanery.background.token_use import TokenUse
 from gleanery.errors import (
     Forbidden,
+    Unauthenticated,
     empty_token,
     expired_token,
     incomplete_token,
     invalid_token,
+    no_session,
     no_token,
     wrong_scheme,
 )
-from gleanery.security import tokens
-from gleanery.storage.database import Database
+from gleanery.security import console_login, tokens
+from gleanery.storage import console_sessions
+from gleanery.storage.database import Engine
 from gleanery.storage.organizations import find_grant
 
 _MAX_CACHED = 10_000
+_SESSION_HEADERS = (b"cookie", console_login.KEY_HEADER, console_login.SITE_HEADER)
 
 
 class Authenticator:
-    """Finds the grant of a token.
+    """Finds the grant of a token, or of a session of the console.
 
     A grant is cached for ``seconds``, so a revocation takes effect after that time at the latest.
-    The key of the cache is a digest of the header, never the token.
+    The key of the cache is a digest of the headers, never the token.
     """
 
     def __init__(
         self,
-        database: Database,
+        database: Engine,
         seconds: float,
         clock: Callable[[], int],
         token_use: TokenUse,
@@ -46,8 +50,10 @@ class Authenticator:
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
     def caller(self, headers: Mapping[bytes, bytes]) -> bytes:
-        """Return the digest that identifies a caller. The token may be invalid."""
+        """Return the digest that identifies a caller. The token or session may be invalid."""
         header = headers.get(b"authorization", b"")
+        if not header and console_login.has_session(headers):
+            header = b"\0".join(headers.get(name, b"") for name in _SESSION_HEADERS)
         return hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
 
     def cached_organization(self, caller: bytes) -> int | None:
@@ -88,16 +94,50 @@ class Authenticator:
 
     async def _find(self, caller: bytes, headers: Mapping[bytes, bytes]) -> tokens.Grant:
         now = time.monotonic()
-        token = _bearer_token(headers.get(b"authorization", b""))
-        grant = await find_grant(self._database, tokens.digest(token))
-        if grant is None:
+        try:
+            grant = await self._read_grant(headers)
+        except Unauthenticated:
             self._grants.pop(caller, None)
-            raise invalid_token()
+            raise
         self._token_use.note(grant.token_id)
         if len(self._grants) >= _MAX_CACHED:
             self._grants.clear()
         self._grants[caller] = (now + self._seconds, grant)
         return grant
+
+    async def _read_grant(self, headers: Mapping[bytes, bytes]) -> tokens.Grant:
+        header = headers.get(b"authorization", b"")
+        if not header and console_login.has_session(headers):
+            credentials = console_login.find_credentials(headers)
+            if credentials is None:
+                raise no_session()
+            grant = await console_sessions.find(self._database, credentials, self._clock())
+            if grant is None:
+                raise no_session()
+            return grant
+        return await self.find_token(_bearer_token(header))
+
+    async def find_token(self, token: str) -> tokens.Grant:
+        """Return the grant of a token. Raises ``Unauthenticated`` if it is not valid."""
+        if not tokens.is_well_formed(token):
+            raise incomplete_token()
+        grant = await find_grant(self._database, tokens.digest(token))
+        if grant is None:
+            raise invalid_token()
+        return grant
+
+    def forget_session(self, session_id: int) -> None:
+        """Removes the cached grants of a session, which has changed or ended."""
+        self._forget(lambda grant: grant.session is not None and grant.session.id == session_id)
+
+    def forget_token(self, token_id: int) -> None:
+        """Removes the cached grants of a token, also those of its sessions."""
+        self._forget(lambda grant: grant.token_id == token_id)
+
+    def _forget(self, is_meant: Callable[[tokens.Grant], bool]) -> None:
+        self._grants = {
+            caller: cached for caller, cached in self._grants.items() if not is_meant(cached[1])
+        }
 
 
 def _bearer_token(header: bytes) -> str:
@@ -108,6 +148,4 @@ def _bearer_token(header: bytes) -> str:
         raise wrong_scheme()
     if not token.strip():
         raise empty_token()
-    if not tokens.is_well_formed(token):
-        raise incomplete_token()
     return token

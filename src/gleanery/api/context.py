@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from gleanery.api.authentication import Authenticator
 from gleanery.api.file_links import FileLinks, needs_links
 from gleanery.api.readiness import Readiness
 from gleanery.blobs import Blobs
@@ -17,6 +18,7 @@ from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit, Slot
 from gleanery.scheduling.scheduler import RequestScheduler
+from gleanery.security.tokens import Grant
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import Actor, ReadAuditor
@@ -67,6 +69,7 @@ class Services:
     """Limits the transfers of files and exports."""
     telemetry: Telemetry
     readiness: Readiness
+    authenticator: Authenticator
     openapi_json: Callable[[], bytes]
     reference_page: Callable[[], ReferencePage]
 
@@ -100,11 +103,15 @@ class RequestContext(Generic[Query, Body]):
     idempotency_key: str | None = None
     if_match: tuple[str, ...] | None = None
     """ETags of which one must be current; None without a condition."""
+    grant: Grant | None = None
+    """Rights of the caller; None if the operation needs none."""
 
     @property
     def actor(self) -> Actor:
         """Return the actor for the audit log."""
-        return Actor(self.token_id, self.request_id.decode("ascii"))
+        session = None if self.grant is None else self.grant.session
+        person = None if session is None else session.person
+        return Actor(self.token_id, self.request_id.decode("ascii"), person)
 
     @property
     def database(self) -> Database:
@@ -144,6 +151,7 @@ class Response(NamedTuple):
 
     codec: Codec | None = None
     """Codec with which the body is compressed."""
+    cache_control: bytes = b"no-store"
 
     @property
     def is_chunked(self) -> bool:

@@ -12,6 +12,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.BadRequest: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
+    errors.ConfirmationRequired: 403,
     errors.InvalidSignature: 403,
     errors.NotFound: 404,
     errors.MethodNotAllowed: 405,

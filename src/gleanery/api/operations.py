@@ -52,6 +52,8 @@ class Operation:
     description: str
     scopes: tuple[str, ...] = ()
     """Scopes that the token must have, all of them; empty if the operation needs no token."""
+    needs_session: bool = False
+    """True if only a session of the console may call the operation."""
     creates_resource: bool = False
     """True if the path may name a new record. Otherwise an invalid name gets 404."""
     query: type[BaseModel] | None = None
@@ -94,8 +96,8 @@ class Operation:
 
     @cached_property
     def query_model(self) -> type[BaseModel] | None:
-        """Model of the query. Only outside /v1 an operation ignores its query."""
-        if self.query is None and self.path.startswith("/v1/"):
+        """Model of the query. Only pages and probes ignore their query."""
+        if self.query is None and self.path.startswith(("/v1/", "/console/api/")):
             return NoQuery
         return self.query
 
@@ -106,7 +108,7 @@ class Operation:
     def error_statuses(self) -> list[int]:
         """List every error status that this operation can return."""
         possible = {431, 500, *self.extra_errors}
-        if self.scopes:
+        if self.scopes or self.needs_session:
             possible |= {401, 403, 429}
         if not self.always_admit:
             possible |= {503}
@@ -683,7 +685,7 @@ OPERATIONS = (
         path="/",
         handler=system.root,
         title="Start page",
-        description="Redirects to the reference page.",
+        description="Redirects to the console.",
         status=307,
     ),
     Operation(

@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Any
 from gleanery.api import batch_bodies, binding, body_decoding, content_coding, error_responses
 from gleanery.api.authentication import Authenticator
 from gleanery.api.context import AnyContext, RequestContext, Response, Services
-from gleanery.api.operations import OPERATIONS, Handler, Operation
+from gleanery.api.all_operations import ALL_OPERATIONS
+from gleanery.api.operations import Handler, Operation
 from gleanery.api.page_batches import PageBatches
 from gleanery.api.repeats import BoundRequest, memo_of
 from gleanery.api.request_state import RequestState
 from gleanery.api.routing import Router
 from gleanery.api.sending import respond, send_rest
-from gleanery.errors import BodyTooLarge, GleaneryError, Overloaded, RateLimited, Unavailable
+from gleanery.errors import (
+    BodyTooLarge,
+    GleaneryError,
+    Overloaded,
+    RateLimited,
+    Unavailable,
+    no_session,
+)
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models.batches import BatchOptions
 from gleanery.models.requests import OutputIn
@@ -39,7 +47,7 @@ UNMATCHED = "unmatched"
 """Name of the operation, in metrics and logs, of a request that was not routed."""
 
 _NO_TENANT = 0
-_USES_DATABASE = b"/v1/"
+_USES_DATABASE = (b"/v1/", b"/console/api/")
 _LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
 _OVERLOADED_RESPONSE = error_responses.for_error(_OVERLOADED)
@@ -54,8 +62,8 @@ class RequestPipeline:
         self._services = services
         self._authenticator = authenticator
         self._rate_limiter = rate_limiter
-        self._router = Router(OPERATIONS)
-        self._always_admitted = {one.path.encode() for one in OPERATIONS if one.always_admit}
+        self._router = Router(ALL_OPERATIONS)
+        self._always_admitted = {one.path.encode() for one in ALL_OPERATIONS if one.always_admit}
         self._page_batches = self._create_page_batches()
 
     def _create_page_batches(self) -> PageBatches | None:
@@ -221,14 +229,16 @@ class RequestPipeline:
     ) -> Response:
         """Authenticates, binds and calls the handler."""
         state: RequestState = request.state
-        organization_id, token_id = _NO_TENANT, None
-        if operation.scopes:
+        organization_id, token_id, grant = _NO_TENANT, None, None
+        if operation.scopes or operation.needs_session:
             grant = self._authenticator.cached_grant(state.caller, operation.scopes)
             if grant is None:
                 grant = await self._authenticate(request, operation.scopes)
             organization_id, token_id = grant.organization_id, grant.token_id
             if state.slot is not None:
                 state.slot.assign_tenant(organization_id)
+            if operation.needs_session and grant.session is None:
+                raise no_session()
             if self._rate_limiter is not None:
                 await self._count(self._rate_limiter, token_id, state)
         query, cursor = self._bind(operation, path, request, state)
@@ -242,6 +252,7 @@ class RequestPipeline:
             query.query,
             cursor,
             query.next_page_parameters,
+            grant=grant,
         )
         handler = operation.handler
         if operation.accepts_if_match:

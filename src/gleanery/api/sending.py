@@ -8,8 +8,7 @@ from gleanery.api.context import Response
 from gleanery.http import Header, Request
 
 _OK, _NOT_MODIFIED = 200, 304
-_ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-_ALWAYS_OF_TEXTS = (*_ALWAYS, (b"vary", b"accept-encoding"))
+_NOSNIFF, _VARY = (b"x-content-type-options", b"nosniff"), (b"vary", b"accept-encoding")
 
 
 def respond(
@@ -17,7 +16,8 @@ def respond(
 ) -> None:
     """Sends the response, except for the rest of a long body."""
     is_text = response.length is None and response.status == _OK  # no stored file, no error
-    always = _ALWAYS_OF_TEXTS if is_text else _ALWAYS
+    cache_control = (b"cache-control", response.cache_control)
+    always = (_NOSNIFF, cache_control, _VARY) if is_text else (_NOSNIFF, cache_control)
     headers = ((b"x-request-id", request_id), *always, *rate_limit_headers, *response.headers)
     if response.status != _NOT_MODIFIED:  # 304 describes the body that the client has
         headers = (*headers, (b"content-type", response.content_type))

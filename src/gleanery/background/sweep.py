@@ -13,7 +13,7 @@ from gleanery.blobs import Blobs
 from gleanery.errors import Unavailable
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage import metadata
+from gleanery.storage import console_sessions, metadata
 from gleanery.storage.database import Engine
 from gleanery.storage.maintenance import retention
 from gleanery.storage.maintenance.clock_guard import ClockGuard, SweepClock
@@ -68,6 +68,7 @@ class Sweep:
         """Runs one round; also detects a new active key, and stores the last use of tokens."""
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
+        await console_sessions.delete_ended(self._engine, self._clock())
         self.session_records = await summaries.count_expiring(self._engine, self._clock())
         now = await self._guard.confirmed_time()
         await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days, now)

@@ -629,6 +629,7 @@ class AuditAbout(TypedDict, total=False):
     token_id: Annotated[int, Field(description="Token that was created or revoked.")]
     scopes: list[str]
     key: Annotated[str, Field(description="Fingerprint of the new key.")]
+    person: Annotated[str, Field(description="Name of the person, for actions in the console.")]
 
 
 class AuditEntry(TypedDict):

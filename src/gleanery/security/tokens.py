@@ -27,6 +27,17 @@ DEFAULT_SCOPES = frozenset({"session:read", "session:write", "reviews:read", "ou
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """The session of the console through which a token is used."""
+
+    id: int
+    person: str
+    """Name of the person, for reviews and the audit log."""
+    confirmed_at: int
+    """When the person last proved to have the token, in microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """Permission of a valid token: an organization and its scopes."""
 
@@ -34,6 +45,8 @@ class Grant:
     organization_id: int
     scopes: frozenset[str]
     expires: int | None
+    session: ConsoleSession | None = None
+    """None if the request itself carries the token."""
 
     def allows(self, scope: str, now: int) -> bool:
         """Return True if the token has the scope and has not expired."""

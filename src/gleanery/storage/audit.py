@@ -56,6 +56,8 @@ class Actor(NamedTuple):
 
     token_id: int | None = None
     request_id: str | None = None
+    person: str | None = None
+    """Name of the person who used the token in the console."""
 
 
 COMMAND_LINE = Actor()
@@ -85,10 +87,17 @@ async def _append_all(transaction: Transaction, entries: Sequence[Entry]) -> Non
     times = [(organization_id, entry.now) for entry in entries]
     ids = [row[0] for row in await transaction.fetch_many(_NEXT_ID, times)]
     rows = [
-        (organization_id, id_, *entry.actor, entry.action, json.dumps(entry.about))
+        (organization_id, id_, *entry.actor[:2], entry.action, json.dumps(_about(entry)))
         for id_, entry in zip(ids, entries, strict=True)
     ]
     await transaction.execute_many(_APPEND, rows)
+
+
+def _about(entry: Entry) -> AuditAbout:
+    about = entry.about.copy()
+    if entry.actor.person is not None:
+        about["person"] = entry.actor.person
+    return about
 
 
 class ReadAuditor:

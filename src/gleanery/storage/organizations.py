@@ -42,6 +42,10 @@ SELECT tokens.id, organizations.name, tokens.name, scopes, tokens.created_at, ex
 FROM tokens JOIN organizations ON organizations.id = organization_id
 ORDER BY tokens.id
 """
+_NAMES_OF_TOKEN = """
+SELECT organizations.name, tokens.name
+FROM tokens JOIN organizations ON organizations.id = organization_id WHERE tokens.id = $1
+"""
 _ORGANIZATION_OF_TOKEN = "SELECT organization_id FROM tokens WHERE id = $1"
 _REVOKE = "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id"
 _SET_LAST_USE = """
@@ -89,6 +93,13 @@ class NewToken(NamedTuple):
 
     token: str
     is_new_organization: bool
+
+
+class TokenNames(NamedTuple):
+    """The names of a token's organization and of the token, for display."""
+
+    organization: str
+    token: str | None
 
 
 class Counts(NamedTuple):
@@ -255,6 +266,12 @@ def _grant(rows: Sequence[Row]) -> tokens.Grant | None:
         return None
     token_id, organization_id, scopes, expires_at = rows[0]
     return tokens.Grant(token_id, organization_id, frozenset(scopes.split(",")), expires_at)
+
+
+async def names_of_token(database: Database, token_id: int) -> TokenNames:
+    """Returns the names of a token that exists."""
+    [row] = await database.read(_NAMES_OF_TOKEN, token_id)
+    return TokenNames(*row)
 
 
 async def list_tokens(database: Database) -> list[ListedToken]:

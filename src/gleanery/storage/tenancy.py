@@ -54,9 +54,17 @@ TENANT_TABLES = (
     "tombstones",
     "view_tombstones",
 )
-# Tokens and organizations are read before the tenant of a request is known. The other tables hold
-# no rows of tenants.
-SHARED_TABLES = ("deleted_organizations", "metadata", "migrations", "organizations", "tokens")
+# Organizations, tokens and the console's sessions are read before the tenant of a request is known.
+# The other tables hold no rows of tenants.
+SHARED_TABLES = (
+    "console_sessions",
+    "deleted_organizations",
+    "login_links",
+    "metadata",
+    "migrations",
+    "organizations",
+    "tokens",
+)
 _UNCHECKED_TABLES = frozenset((*SHARED_TABLES, "output_ids", "sqlite_schema", "sqlite_sequence"))
 
 _LITERAL, _COMMENT = r"'(?:[^']|'')*'", r"--[^\n]*|/\*.*?\*/"

@@ -9,7 +9,7 @@ from gleanery.api.context import AnyContext, Response
 
 async def root(context: AnyContext) -> Response:
     path = urlsplit(context.services.address).path  # a proxy may serve us below a path
-    location = f"{path}/docs".encode("ascii")
+    location = f"{path}/console".encode("ascii")
     return Response(b"", 307, b"text/plain; charset=utf-8", ((b"location", location),))
 
 

@@ -44,8 +44,8 @@ def _run(settings: Settings) -> None:
     is_new = not settings.sqlite_file.exists()
     asyncio.run(prepare(settings))
     with progress_bars() as progress:
-        token = asyncio.run(demo.create_token(settings, is_new, progress))
-    typer.echo(demo.introduction(settings.address, token, _program()))
+        login = asyncio.run(demo.create_login(settings, is_new, progress))
+    typer.echo(demo.introduction(settings.address, login, _program()))
     serve_on(listener, settings)
 
 

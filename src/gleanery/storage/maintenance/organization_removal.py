@@ -30,6 +30,8 @@ _RECORD_END = "UPDATE deleted_organizations SET finished_at = $2 WHERE id = $1"
 _REVOKE_TOKENS = """
 UPDATE tokens SET revoked_at = $2 WHERE organization_id = $1 AND revoked_at IS NULL
 """
+_DELETE_CONSOLE_SESSIONS = "DELETE FROM console_sessions WHERE organization_id = $1"
+_DELETE_LOGIN_LINKS = "DELETE FROM login_links WHERE organization_id = $1"
 _DELETE_TOKENS = "DELETE FROM tokens WHERE organization_id = $1"
 _DELETE_ORGANIZATION = "DELETE FROM organizations WHERE id = $1 RETURNING id"
 
@@ -195,7 +197,8 @@ async def _finish(clock: Callable[[], int], transaction: Transaction) -> bool:
     await transaction.fetch(_LOCK, organization_id)
     if await transaction.fetch(_ANY_ROW, organization_id):
         return False
-    await transaction.fetch(_DELETE_TOKENS, organization_id)
+    for delete in (_DELETE_CONSOLE_SESSIONS, _DELETE_LOGIN_LINKS, _DELETE_TOKENS):
+        await transaction.fetch(delete, organization_id)
     if await transaction.fetch(_DELETE_ORGANIZATION, organization_id):
         await transaction.fetch(_RECORD_END, organization_id, clock())
     return True

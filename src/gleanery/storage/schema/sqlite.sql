@@ -20,6 +20,29 @@ CREATE TABLE tokens (
     last_used_at    INTEGER                       -- updated about once an hour
 ) STRICT;
 
+-- Sessions of the console. A session has the rights of its token and ends with it.
+CREATE TABLE console_sessions (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    organization_id INTEGER NOT NULL REFERENCES organizations (id),
+    token_id        INTEGER NOT NULL REFERENCES tokens (id),
+    digest          BLOB    NOT NULL UNIQUE,      -- SHA-256 of the cookie and the key together
+    person          TEXT    NOT NULL,             -- name for reviews and the audit log
+    created_at      INTEGER NOT NULL,
+    confirmed_at    INTEGER NOT NULL,             -- when the person last proved to have the token
+    last_used_at    INTEGER NOT NULL              -- updated every few minutes
+) STRICT;
+
+CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+
+-- Links that create one session each.
+CREATE TABLE login_links (
+    digest          BLOB    PRIMARY KEY,          -- SHA-256; the link itself is not stored
+    organization_id INTEGER NOT NULL REFERENCES organizations (id),
+    token_id        INTEGER NOT NULL REFERENCES tokens (id),
+    person          TEXT,                         -- null: the person gives a name at the login
+    expires_at      INTEGER NOT NULL
+) STRICT;
+
 -- Organizations that an operator has deleted. Until finished_at is set, some of their data remains.
 CREATE TABLE deleted_organizations (
     id           INTEGER PRIMARY KEY,
@@ -203,7 +226,8 @@ CREATE TABLE reviews (
     as_of           INTEGER,                       -- it applies to the values up to this seq
     output_ids      TEXT,                          -- JSON array; null: the whole job
     skipped_output_ids TEXT,                       -- those of output_ids with a later value
-    findings        TEXT    NOT NULL DEFAULT '[]'  -- JSON array
+    findings        TEXT    NOT NULL DEFAULT '[]', -- JSON array
+    person          TEXT                           -- name of the reviewer, from the console
 ) STRICT;
 
 CREATE INDEX reviews_of_group ON reviews (group_id, id);

@@ -1,0 +1,1 @@
+"""The console: a program for the browser, and its files as the service sends them."""

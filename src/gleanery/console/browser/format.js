@@ -1,0 +1,49 @@
+// Texts for people: times, numbers and sizes.
+
+const MINUTE = 60, HOUR = 3600, DAY = 86400;
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const count = new Intl.NumberFormat("en");
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+/** Returns a Date of an ISO text, or of a cursor in microseconds. */
+export function toDate(time) {
+  if (time instanceof Date) return time;
+  return new Date(typeof time === "number" ? time / 1000 : time);
+}
+
+/** Returns "2 min ago" or "in 3 days"; a date if that is more than four weeks away. */
+export function ago(time, now = Date.now()) {
+  const seconds = Math.round((toDate(time) - now) / 1000);
+  const size = Math.abs(seconds);
+  if (size < 10) return "now";
+  if (size < MINUTE) return relative.format(seconds, "second");
+  if (size < HOUR) return relative.format(Math.round(seconds / MINUTE), "minute");
+  if (size < DAY) return relative.format(Math.round(seconds / HOUR), "hour");
+  if (size < 28 * DAY) return relative.format(Math.round(seconds / DAY), "day");
+  return day.format(toDate(time));
+}
+
+export const fullTime = (time) => full.format(toDate(time));
+export const dayOf = (time) => day.format(toDate(time));
+export const number = (value) => count.format(value);
+export const shortNumber = (value) => compact.format(value);
+
+export function percent(share) {
+  if (share > 0 && share < 0.001) return "< 0.1 %";
+  const digits = share === 0 || share === 1 || share === 0.5 ? 0 : 1;
+  return `${(share * 100).toFixed(digits).replace(/\.0$/, "")} %`;
+}
+
+export function bytes(size) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let at = 0;
+  while (size >= 1000 && at < units.length - 1) [size, at] = [size / 1000, at + 1];
+  return `${size < 10 && at > 0 ? size.toFixed(1) : Math.round(size)} ${units[at]}`;
+}
+
+/** plural(1, "output") is "1 output", plural(2, "output") is "2 outputs". */
+export function plural(amount, noun, nouns = noun + "s") {
+  return `${number(amount)} ${amount === 1 ? noun : nouns}`;
+}

@@ -1,0 +1,66 @@
+// Keyboard shortcuts of the shown screen, and the list of them for the help.
+
+import { useEffect, useState } from "./vendor/preact.js";
+
+const OFF = "gleanery.keys-off";
+const layers = [];
+const listeners = new Set();
+
+export function keysAreOff() {
+  return localStorage.getItem(OFF) === "1";
+}
+
+export function switchKeys(off) {
+  if (off) localStorage.setItem(OFF, "1");
+  else localStorage.removeItem(OFF);
+  changed();
+}
+
+function changed() {
+  for (const listener of listeners) listener();
+}
+
+addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  const target = event.target;
+  if (target.closest?.("input, textarea, select, [contenteditable]")) return;
+  if (keysAreOff() && event.key !== "Escape") return;
+  // A dialog takes all keys: those of the screen below it do nothing.
+  const visible = document.querySelector("dialog[open]") ? layers.filter((layer) => layer.inDialog) : layers;
+  for (const layer of visible.toReversed()) {
+    const shortcut = layer.shortcuts.find((one) => one.keys.includes(event.key));
+    if (shortcut) {
+      event.preventDefault();
+      shortcut.run(event);
+      return;
+    }
+  }
+});
+
+/**
+ * Makes shortcuts active while the component is shown.
+ * Each is { keys: ["j", "ArrowDown"], label: "Next output", run }. Without a label it is not in the help.
+ */
+export function useKeys(shortcuts, { inDialog = false, title = "This screen" } = {}) {
+  const [layer] = useState(() => ({}));
+  Object.assign(layer, { shortcuts, inDialog, title });
+  useEffect(() => {
+    layers.push(layer);
+    changed();
+    return () => {
+      layers.splice(layers.indexOf(layer), 1);
+      changed();
+    };
+  }, []);
+}
+
+/** Returns the active shortcuts by title, for the help. */
+export function useShortcuts() {
+  const [, update] = useState(0);
+  useEffect(() => {
+    const listener = () => update((count) => count + 1);
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  }, []);
+  return layers.map(({ title, shortcuts }) => ({ title, shortcuts: shortcuts.filter((one) => one.label) }));
+}

@@ -1,0 +1,46 @@
+// Hooks that load data for a component.
+
+import { useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
+
+/** Runs load(signal) when a dependency changes. Returns data, error, isLoading and reload(). */
+export function useLoad(load, dependencies) {
+  const [state, setState] = useState({ isLoading: true });
+  const [round, setRound] = useState(0);
+  const current = useRef();
+  current.current = load;
+  useEffect(() => {
+    const controller = new AbortController();
+    setState((before) => ({ ...before, isLoading: true }));
+    current.current(controller.signal).then(
+      (data) => controller.signal.aborted || setState({ data, isLoading: false }),
+      (error) => controller.signal.aborted || setState({ error, isLoading: false }),
+    );
+    return () => controller.abort();
+  }, [...dependencies, round]);
+  const reload = useCallback(() => setRound((count) => count + 1), []);
+  return { ...state, reload };
+}
+
+/** Runs an action at a time, such as the submission of a form. Returns run, isBusy and error. */
+export function useAction(action) {
+  const [state, setState] = useState({ isBusy: false, error: null });
+  const current = useRef();
+  current.current = action;
+  const isBusy = useRef(false);
+  const run = useCallback(async (...values) => {
+    if (isBusy.current) return undefined;
+    isBusy.current = true;
+    setState({ isBusy: true, error: null });
+    try {
+      const result = await current.current(...values);
+      setState({ isBusy: false, error: null });
+      return result;
+    } catch (error) {
+      setState({ isBusy: false, error });
+      return undefined;
+    } finally {
+      isBusy.current = false;
+    }
+  }, []);
+  return { ...state, run };
+}

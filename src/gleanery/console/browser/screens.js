@@ -1,0 +1,12 @@
+// All screens: their routes, and the items of the navigation.
+
+import { Groups } from "./screens/groups.js";
+
+export const NAVIGATION = [
+  { label: "Groups", icon: "groups", key: "G", segments: ["groups"] },
+];
+
+/** section: the first segment of the navigation item to which a screen belongs. */
+export const SCREENS = [
+  { pattern: "groups", section: "groups", component: Groups },
+];

@@ -1,0 +1,54 @@
+// The key of the session: kept for this tab, and shared with other tabs of the same origin.
+//
+// The cookie alone is not enough, because a browser also sends it to other ports of this host.
+
+const NAME = "gleanery.key";
+const listeners = new Set();
+const channel = new BroadcastChannel("gleanery");
+
+channel.onmessage = ({ data }) => {
+  if (data?.ask && sessionKey()) channel.postMessage({ key: sessionKey() });
+  if (typeof data?.key === "string" && !sessionKey()) setKey(data.key);
+  if (data?.forget && sessionKey() === data.forget) dropKey();
+};
+
+export function sessionKey() {
+  return sessionStorage.getItem(NAME);
+}
+
+export function setKey(key) {
+  sessionStorage.setItem(NAME, key);
+  for (const listener of listeners) listener(key);
+}
+
+/** Ends the session in this tab and in those that share it. */
+export function forgetKey() {
+  const key = sessionKey();
+  if (key) channel.postMessage({ forget: key });
+  dropKey();
+}
+
+function dropKey() {
+  sessionStorage.removeItem(NAME);
+  for (const listener of listeners) listener(null);
+}
+
+/** Asks other tabs for their key, so that a new tab needs no login. */
+export function askOtherTabs() {
+  if (sessionKey()) return Promise.resolve();
+  return new Promise((resolve) => {
+    const stop = onKeyChange(done);
+    const timer = setTimeout(done, 150);
+    function done() {
+      clearTimeout(timer);
+      stop();
+      resolve();
+    }
+    channel.postMessage({ ask: true });
+  });
+}
+
+export function onKeyChange(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}

@@ -1,0 +1,131 @@
+// Buttons, badges, form fields and other small parts of all screens.
+
+import { html, useEffect, useId, useRef } from "../vendor/preact.js";
+import { Icon } from "./icons.js";
+
+/** kind: "primary", "danger", "quiet" or nothing. Other properties go to the button or link. */
+export function Button({ kind, icon, isBusy, small, children, class: extra, ...rest }) {
+  const name = ["button", kind, small && "small", !children && "square", extra].filter(Boolean).join(" ");
+  const content = html`${icon && html`<${Icon} name=${icon} />`}${children}`;
+  if (rest.href) return html`<a class=${name} ...${rest}>${content}</a>`;
+  return html`<button
+    type="button"
+    ...${rest}
+    class=${name}
+    disabled=${rest.disabled}
+    aria-busy=${isBusy ? "true" : undefined}
+    aria-disabled=${isBusy ? "true" : undefined}
+  >${isBusy ? html`<span class="spinner" aria-hidden="true"></span>` : null}${content}</button>`;
+}
+
+/** tone: "good", "warn", "bad", "info" or nothing. */
+export function Badge({ tone, children, ...rest }) {
+  return html`<span class=${`badge ${tone ?? ""}`} ...${rest}>${children}</span>`;
+}
+
+const STATUS = {
+  approved: ["good", "Approved"],
+  changes_requested: ["warn", "Changes requested"],
+  rejected: ["bad", "Rejected"],
+  in_review: ["info", "In review"],
+  pending: [undefined, "Pending"],
+};
+
+/** The status of a review; null means that there is none. */
+export function StatusBadge({ status }) {
+  const [tone, text] = STATUS[status] ?? [undefined, "Not reviewed"];
+  return html`<${Badge} tone=${tone}>${text}<//>`;
+}
+
+/** A labelled control. children is a function that gets the id and the attributes of the control. */
+export function Field({ label, hint, error, children, class: extra }) {
+  const id = useId();
+  const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ") || undefined;
+  const attributes = { id, "aria-describedby": described, "aria-invalid": error ? "true" : undefined };
+  return html`<div class=${`field ${extra ?? ""}`}>
+    <label for=${id}>${label}</label>
+    ${children(attributes)}
+    ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
+    ${error && html`<p class="problem" id=${`${id}-error`}>${error}</p>`}
+  </div>`;
+}
+
+export function TextField({ label, hint, error, value, onValue, class: extra, ...rest }) {
+  return html`<${Field} ...${{ label, hint, error, class: extra }}>
+    ${(attributes) => html`<input
+      type="text"
+      autocomplete="off"
+      spellcheck=${false}
+      ...${attributes}
+      ...${rest}
+      value=${value}
+      onInput=${(event) => onValue(event.target.value)}
+    />`}
+  <//>`;
+}
+
+/** options: [[value, text], …] */
+export function SelectField({ label, hint, error, value, onValue, options, class: extra, ...rest }) {
+  return html`<${Field} ...${{ label, hint, error, class: extra }}>
+    ${(attributes) => html`<select ...${attributes} ...${rest} value=${value} onChange=${(event) => onValue(event.target.value)}>
+      ${options.map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}
+    </select>`}
+  <//>`;
+}
+
+export function Checkbox({ label, checked, onValue, ...rest }) {
+  return html`<label class="checkbox">
+    <input type="checkbox" ...${rest} checked=${checked} onChange=${(event) => onValue(event.target.checked)} />
+    <span>${label}</span>
+  </label>`;
+}
+
+/** A key of the keyboard, as a label. */
+export function Key({ children }) {
+  return html`<kbd>${children}</kbd>`;
+}
+
+/** Tabs as links; tabs: [{ label, href, isCurrent }]. */
+export function Tabs({ label, tabs }) {
+  return html`<nav class="tabs" aria-label=${label}>
+    ${tabs.map(
+      (tab) => html`<a key=${tab.label} href=${tab.href} aria-current=${tab.isCurrent ? "page" : undefined}>${tab.label}</a>`,
+    )}
+  </nav>`;
+}
+
+/** A list of choices of which one is pressed; options: [[value, text], …]. */
+export function Choice({ label, value, onValue, options }) {
+  return html`<div class="choice" role="group" aria-label=${label}>
+    ${options.map(
+      ([key, text]) => html`<button key=${key} type="button" aria-pressed=${key === value ? "true" : "false"} onClick=${() => onValue(key)}>${text}</button>`,
+    )}
+  </div>`;
+}
+
+/** A modal dialog, shown as long as it is rendered. */
+export function Dialog({ title, onClose, children, actions, wide }) {
+  const ref = useRef();
+  const id = useId();
+  useEffect(() => {
+    const dialog = ref.current;
+    dialog.showModal();
+    return () => dialog.close();
+  }, []);
+  return html`<dialog
+    ref=${ref}
+    class=${wide ? "wide" : ""}
+    aria-labelledby=${id}
+    onCancel=${(event) => {
+      event.preventDefault();
+      onClose();
+    }}
+    onMouseDown=${(event) => event.target === ref.current && onClose()}
+  >
+    <div class="dialog">
+      <header><h2 id=${id}>${title}</h2><${Button} kind="quiet" icon="close" aria-label="Close" onClick=${onClose} /></header>
+      <div class="content">${children}</div>
+      ${actions && html`<footer>${actions}</footer>`}
+    </div>
+  </dialog>`;
+}

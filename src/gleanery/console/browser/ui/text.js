@@ -1,0 +1,52 @@
+// Texts from data: as text nodes, isolated from the direction of the page, with visible controls.
+
+import { html } from "../vendor/preact.js";
+import { ago, fullTime, toDate } from "../format.js";
+import { Icon } from "./icons.js";
+
+// Controls of direction and invisible characters, which can make a text look like another one.
+const CONTROLS = /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb])/;
+
+/** A text of a stranger. Controls are shown by their number. */
+export function Text({ children }) {
+  return html`<bdi>${visible(String(children))}</bdi>`;
+}
+
+function visible(text) {
+  if (!CONTROLS.test(text)) return text;
+  return text.split(CONTROLS).map((part, at) => {
+    if (at % 2 === 0) return part;
+    const code = part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    return html`<span class="control" title="Invisible character">U+${code}</span>`;
+  });
+}
+
+/** Returns the URL if it is safe to open: http or https, without a name and password. */
+export function safeUrl(text) {
+  let url;
+  try {
+    url = new URL(text);
+  } catch {
+    return null;
+  }
+  if (url.protocol !== "http:" && url.protocol !== "https:") return null;
+  url.username = "";
+  url.password = "";
+  return url;
+}
+
+/** A link to a page outside. The host is shown in ASCII, so that it cannot look like another. */
+export function SourceLink({ url: text, short = false }) {
+  const url = safeUrl(text);
+  if (!url) return html`<${Text}>${text}<//>`;
+  const rest = url.pathname + url.search + url.hash;
+  const shown = short ? url.host : url.host + (rest === "/" ? "" : rest);
+  return html`<a class="source" href=${url.href} target="_blank" rel="noreferrer noopener" title=${url.href}
+    ><bdi>${visible(shown)}</bdi><${Icon} name="link" label="opens a new tab" /></a>`;
+}
+
+/** A time as "2 min ago", with the exact time on hover. */
+export function Time({ at }) {
+  if (at === null || at === undefined) return html`<span class="muted">never</span>`;
+  return html`<time datetime=${toDate(at).toISOString()} title=${fullTime(at)}>${ago(at)}</time>`;
+}

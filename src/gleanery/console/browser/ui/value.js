@@ -1,0 +1,89 @@
+// Values of outputs in the form of the service: ["s", text], ["n", digits], ["o", members, length] …
+
+import { html, useState } from "../vendor/preact.js";
+import { number, plural } from "../format.js";
+import { Button } from "./controls.js";
+import { Icon } from "./icons.js";
+import { SourceLink, Text, safeUrl } from "./text.js";
+
+/** Returns a value as one line of plain text, for cells and diffs. */
+export function plain(node) {
+  if (!node) return "";
+  const [kind, content, length] = node;
+  if (kind === "s" || kind === "n") return content + (length === undefined ? "" : "…");
+  if (kind === "b") return String(content);
+  if (kind === "z") return "null";
+  if (kind === "a") return `[${content.map(plain).join(", ")}${content.length < length ? ", …" : ""}]`;
+  const members = content.map(([name, value]) => `${name}: ${plain(value)}`);
+  return `{${members.join(", ")}${content.length < length ? ", …" : ""}}`;
+}
+
+/** True if two nodes are equal, as far as they are not truncated. */
+export function isEqual(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** A value in one line. An absent value is shown as a dash. */
+export function Inline({ node }) {
+  if (node === undefined || node === null) return html`<span class="absent">–</span>`;
+  const [kind, content, length] = node;
+  if (kind === "s") {
+    return html`<span class="value text"><${Text}>${content}<//>${length !== undefined && html`<${Rest} of=${length} />`}</span>`;
+  }
+  if (kind === "z") return html`<span class="value null">null</span>`;
+  const name = { n: "number", b: "boolean" }[kind] ?? "nested";
+  return html`<span class=${`value ${name}`}><${Text}>${plain(node)}<//></span>`;
+}
+
+function Rest({ of }) {
+  return html`<span class="rest">… ${number(of)} characters</span>`;
+}
+
+/** An old and a new value: 12.90 → 14.90. */
+export function Change({ before, after }) {
+  return html`<span class="change">
+    <del><${Inline} node=${before} /></del>
+    <${Icon} name="arrow" label="became" />
+    <ins><${Inline} node=${after} /></ins>
+  </span>`;
+}
+
+/** A value as a tree that can be opened and closed. load(path) gets a truncated text as a whole. */
+export function Tree({ node, path = "", load, depth = 0 }) {
+  const [kind, content, length] = node;
+  if (kind === "s") return html`<${LongText} ...${{ content, length, path, load }} />`;
+  if (kind !== "o" && kind !== "a") return html`<${Inline} node=${node} />`;
+  if (length === 0) return html`<span class="value nested">${kind === "o" ? "{ }" : "[ ]"}</span>`;
+  const entries = kind === "o" ? content : content.map((value, at) => [String(at), value]);
+  const list = html`<dl class="tree">
+    ${entries.map(
+      ([name, value]) => html`<div key=${name} class=${isNested(value) ? "nested" : ""}>
+        <dt><${Text}>${name}<//></dt>
+        <dd><${Tree} node=${value} path=${`${path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`} load=${load} depth=${depth + 1} /></dd>
+      </div>`,
+    )}
+    ${content.length < length &&
+    html`<div class="more"><dt>…</dt><dd class="muted">${plural(length - content.length, "more entry", "more entries")}</dd></div>`}
+  </dl>`;
+  if (depth === 0) return list;
+  const summary = kind === "o" ? plural(length, "member") : plural(length, "element");
+  return html`<details open=${depth < 3}><summary class="muted">${summary}</summary>${list}</details>`;
+}
+
+function isNested(node) {
+  return (node[0] === "o" || node[0] === "a") && node[2] > 0;
+}
+
+function LongText({ content, length, path, load }) {
+  const [whole, setWhole] = useState(null);
+  const [error, setError] = useState(null);
+  if (length === undefined) {
+    const isLink = /^https?:\/\//i.test(content) && safeUrl(content);
+    return isLink ? html`<${SourceLink} url=${content} />` : html`<span class="value text"><${Text}>${content}<//></span>`;
+  }
+  const show = () => load(path).then(setWhole, setError);
+  return html`<span class="value text"><${Text}>${whole ?? content}<//></span>
+    ${whole === null &&
+    html`<${Rest} of=${length} />${load && html` <${Button} small kind="quiet" onClick=${show}>Show all<//>`}`}
+    ${error && html`<p class="problem">${error.message}</p>`}`;
+}

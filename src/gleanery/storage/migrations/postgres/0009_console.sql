@@ -1,0 +1,26 @@
+-- Sessions of the console, links that create them, and the name of a reviewer.
+
+-- Sessions of the console. A session has the rights of its token and ends with it.
+CREATE TABLE console_sessions (
+    id              BIGINT  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    organization_id BIGINT  NOT NULL REFERENCES organizations (id),
+    token_id        BIGINT  NOT NULL REFERENCES tokens (id),
+    digest          BYTEA   NOT NULL UNIQUE,      -- SHA-256 of the cookie and the key together
+    person          TEXT    NOT NULL,             -- name for reviews and the audit log
+    created_at      BIGINT  NOT NULL,
+    confirmed_at    BIGINT  NOT NULL,             -- when the person last proved to have the token
+    last_used_at    BIGINT  NOT NULL              -- updated every few minutes
+);
+
+CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+
+-- Links that create one session each.
+CREATE TABLE login_links (
+    digest          BYTEA   PRIMARY KEY,          -- SHA-256; the link itself is not stored
+    organization_id BIGINT  NOT NULL REFERENCES organizations (id),
+    token_id        BIGINT  NOT NULL REFERENCES tokens (id),
+    person          TEXT,                         -- null: the person gives a name at the login
+    expires_at      BIGINT  NOT NULL
+);
+
+ALTER TABLE reviews ADD COLUMN person TEXT;

@@ -1,0 +1,83 @@
+"""The console in tests: a signed-in HTTP client, and a signed-in page in Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import httpx2
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from gleanery.security import console_login
+from tests.support.service import NO_TLS
+from tests.support.waiting import TIMEOUT_SECONDS
+
+WIDE = {"width": 1280, "height": 900}
+NARROW = {"width": 400, "height": 800}
+PERSON = "Anna Reviewer"
+
+expect.set_options(timeout=30_000)  # the machine may be busy
+
+
+class ConsoleClient(httpx2.Client):
+    """An HTTP client that sends what the console's page sends after a login."""
+
+    def __init__(self, url: str, token: str, person: str = PERSON) -> None:
+        headers = {"Sec-Fetch-Site": "same-origin"}
+        super().__init__(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, verify=NO_TLS)
+        answer = self.post("/console/api/login", json={"token": token, "person": person})
+        assert answer.status_code == 200, answer.text
+        # A secure cookie is not sent over plain HTTP by this client, but by browsers on localhost.
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        assert cookie.startswith(console_login.COOKIE + "=")
+        self.headers["Cookie"] = cookie
+        self.headers["Gleanery-Session-Key"] = answer.json()["key"]
+
+
+class ConsolePage:
+    """The console in a page of Chromium, and everything that it requests and reports."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.requests: list[str] = []
+        self.messages: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda message: self.messages.append(message.text))
+        page.on("pageerror", lambda error: self.messages.append(str(error)))
+
+    def sign_in(self, token: str, person: str = PERSON) -> None:
+        self.page.goto(f"{self.url}/console")
+        self.page.get_by_label("Your name").fill(person)
+        self.page.get_by_label("Access token").fill(token)
+        self.page.get_by_role("button", name="Sign in").click()
+        expect(self.page.get_by_role("navigation", name="Main")).to_be_attached()
+
+    def open(self, route: str) -> None:
+        """Shows a screen: ``groups/shop/outputs?job_id=7``."""
+        self.page.evaluate("route => { location.hash = '#/' + route }", route)
+
+    def assert_quiet(self) -> None:
+        """Checks that nothing was reported, and that nothing was requested from other hosts."""
+        assert self.messages == []
+        assert [url for url in self.requests if not url.startswith(self.url)] == []
+
+    def violations(self) -> list[tuple[str, Any]]:
+        """Returns the rules of axe that the page violates, with the elements."""
+        found = Axe().run(self.page).response["violations"]
+        return [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found]
+
+
+@contextmanager
+def console_page(
+    browser: Browser,
+    url: str,
+    size: Any = WIDE,
+    scheme: Literal["light", "dark"] = "light",
+) -> Iterator[ConsolePage]:
+    """Opens a new context of the browser with one page."""
+    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+    yield ConsolePage(context.new_page(), url.rstrip("/"))
+    context.close()
