@@ -48,7 +48,7 @@ demo: $(VENV)/.runtime
 
 # Tests wait more than they compute, so four processes finish sooner than two, on two cores too.
 # Each of them would compile all tests for eight seconds, where Python may not keep what it compiled.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --durations=10
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist worksteal --durations=10
 
 quick: $(VENV)/.dev
 	$(PYTEST) -m 'not thorough' $(ARGS)
