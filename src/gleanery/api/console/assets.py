@@ -30,7 +30,7 @@ async def console_without_slash(context: AnyContext) -> Response:
 
 async def console_asset(context: AnyContext) -> Response:
     loaded, path = assets.load(), context.path
-    name = "/".join(filter(None, (path.get("folder"), path["name"])))
+    name = "/".join(filter(None, (path["name"], path.get("file"))))
     asset = loaded.files.get(name)
     if asset is None or path["version"] != loaded.version:
         raise NotFound(msg="This version of the console has no such file: reload the page")

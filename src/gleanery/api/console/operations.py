@@ -33,7 +33,7 @@ CONSOLE_OPERATIONS = (
     ),
     Operation(
         method="GET",
-        path="/console/assets/{version}/{folder}/{name}",
+        path="/console/assets/{version}/{name}/{file}",
         handler=assets.console_asset,
         title="File of the console",
         description="A file of this version, in a folder.",
