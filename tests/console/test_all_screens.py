@@ -25,7 +25,8 @@ CONTROLS = """() => {
     const all = "a[href], button, input, select, textarea, summary, [tabindex]";
     const radios = new Set();
     window.controls = [...document.querySelectorAll(all)].filter((one) => {
-        if (one.tabIndex < 0 || one.disabled || !one.checkVisibility({ visibilityProperty: true })) return false;
+        if (one.tabIndex < 0 || one.disabled) return false;
+        if (!one.checkVisibility({ visibilityProperty: true })) return false;
         if (one.type !== "radio") return true;
         const isFirst = !radios.has(one.name);
         radios.add(one.name);
@@ -42,7 +43,7 @@ FOCUSED = """() => {
     const hasShadow = window.shadows.has(one) && window.shadows.get(one) !== style.boxShadow;
     const before = window.before;
     window.before = one;
-    const isAfter = before && before.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const isAfter = before?.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_FOLLOWING;
     window.controls = window.controls.filter((other) => other !== one && other.isConnected);
     return {
         hasWrapped: one === document.body || Boolean(before && !isAfter),
@@ -148,7 +149,7 @@ def keyboard_problems(page: Page) -> list[str]:
 def prefixed(
     browser: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Sample]]:
-    """A service below a path. It starts in a thread, because Playwright occupies this one's loop."""
+    """A service below a path. It starts in a thread: Playwright occupies the loop of this one."""
     fresh = fresh_settings("sqlite", request, tmp_path_factory.mktemp("prefixed"))
     with open_prefix_proxy("/data") as proxy, ThreadPoolExecutor(1) as thread:
         url = f"http://127.0.0.1:{proxy.server_port}/data"
