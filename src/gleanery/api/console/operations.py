@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import assets, login
+from gleanery.api.console import assets, login, output_details
 from gleanery.api.operations import Operation
 
 CONSOLE_OPERATIONS = (
@@ -77,5 +77,38 @@ CONSOLE_OPERATIONS = (
         needs_session=True,
         body=login.SignOut,
         response=login.SignedOut,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/outputs/{group_id}/{output_id}",
+        handler=output_details.output_details,
+        title="Output",
+        description="One output, with long values truncated.",
+        needs_session=True,
+        scopes=("outputs:read",),
+        response=output_details.OutputDetails,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/outputs/{group_id}/{output_id}/value",
+        handler=output_details.output_value,
+        title="Value of an output",
+        description="The whole of one value, as text.",
+        needs_session=True,
+        scopes=("outputs:read",),
+        query=output_details.ValueQuery,
+        media_type="text/plain",
+        response=str,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/outputs/{group_id}/{output_id}/history",
+        handler=output_details.output_versions,
+        title="Versions of an output",
+        description="Its versions, newest first, with truncated values.",
+        needs_session=True,
+        scopes=("outputs:read",),
+        query=output_details.HistoryQuery,
+        response=output_details.VersionPage,
     ),
 )

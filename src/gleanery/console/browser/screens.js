@@ -1,6 +1,9 @@
 // All screens: their routes, and the items of the navigation.
 
+import { Fields } from "./screens/fields.js";
 import { Groups } from "./screens/groups.js";
+import { GroupSettings } from "./screens/group_settings.js";
+import { OutputScreen } from "./screens/output_detail.js";
 
 export const NAVIGATION = [
   { label: "Groups", icon: "groups", key: "G", segments: ["groups"] },
@@ -9,4 +12,7 @@ export const NAVIGATION = [
 /** section: the first segment of the navigation item to which a screen belongs. */
 export const SCREENS = [
   { pattern: "groups", section: "groups", component: Groups },
+  { pattern: "groups/:group/fields", section: "groups", component: Fields },
+  { pattern: "groups/:group/outputs/:output", section: "groups", component: OutputScreen },
+  { pattern: "groups/:group/settings", section: "groups", component: GroupSettings },
 ];

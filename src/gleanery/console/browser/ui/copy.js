@@ -1,0 +1,25 @@
+// A button that copies a text.
+
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { Button } from "./controls.js";
+import { notify } from "./feedback.js";
+
+/** text: what to copy, or a function that returns a promise of it. label: what it copies. */
+export function CopyButton({ text, label, class: extra }) {
+  const [isDone, setDone] = useState(false);
+  const timer = useRef();
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(typeof text === "function" ? await text() : text);
+    } catch (error) {
+      notify(`Nothing was copied. ${error.message}`, { tone: "bad" });
+      return;
+    }
+    setDone(true);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setDone(false), 1500);
+  };
+  const name = isDone ? "Copied" : `Copy ${label}`;
+  return html`<${Button} small kind="quiet" icon=${isDone ? "check" : "copy"} class=${extra} aria-label=${name} title=${name} onClick=${copy} />`;
+}
