@@ -73,8 +73,7 @@ class ListedJob(TypedDict):
     outputs: int
     approved: int
     waits_since: int | None
-    scrape_started_at: int | None
-    scrape_seen_at: int | None
+    scraped_at: int | None
     review: ReviewSummary | None
 
 
@@ -133,7 +132,6 @@ def _to_job(job: JobOverview) -> ListedJob:
         outputs=job.output_count,
         approved=job.approved_count,
         waits_since=job.waits_since,
-        scrape_started_at=job.scrape_started_at,
-        scrape_seen_at=job.scrape_seen_at,
+        scraped_at=job.scraped_at,
         review=to_review(job.review),
     )

@@ -23,12 +23,10 @@ FROM groups WHERE organization_id = $1 AND name = $2
 """
 _JOBS = f"""
 SELECT jobs.id, jobs.name, output_count, approved_count, waits_since,
-    scrape_started_at, scrape_seen_at, status, substr(comment, 1, {_MAX_COMMENT}), person,
-    created_at
-FROM jobs /* INDEXED BY jobs_in_order */
-LEFT JOIN job_statistics AS found ON found.organization_id = jobs.organization_id
-    AND found.group_id = jobs.group_id AND found.job_id = jobs.id
-LEFT JOIN reviews
+    (SELECT scrape_seen_at FROM job_statistics
+        WHERE organization_id = $1 AND group_id = jobs.group_id AND job_id = jobs.id),
+    status, substr(comment, 1, {_MAX_COMMENT}), person, created_at
+FROM jobs /* INDEXED BY jobs_in_order */ LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1 AND jobs.group_id = $2 AND jobs.id > 0 AND jobs.id > $3
 ORDER BY jobs.group_id, jobs.id LIMIT $4
@@ -57,8 +55,7 @@ class JobOverview(NamedTuple):
     output_count: int
     approved_count: int
     waits_since: int | None
-    scrape_started_at: int | None
-    scrape_seen_at: int | None
+    scraped_at: int | None
     review: LatestReview | None
 
 
@@ -105,7 +102,7 @@ async def list_jobs(
     found = await database.read_large(_JOBS, *key)
     for id_, name, *numbers, status, comment, person, created_at in found[:limit]:
         review = None if status is None else LatestReview(status, comment, person, created_at)
-        outputs, approved, waits_since, started_at, seen_at = numbers
-        columns = (outputs, approved, waits_since, started_at, seen_at)
-        jobs.append(JobOverview(id_, name, *columns, review))
+        outputs, approved, waits_since, scraped_at = numbers
+        job = JobOverview(id_, name, outputs, approved, waits_since, scraped_at, review)
+        jobs.append(job)
     return jobs, jobs[-1].id if len(found) > limit else None
