@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import assets, login, output_details
+from gleanery.api.console import (
+    assets,
+    groups,
+    inbox,
+    login,
+    output_details,
+)
 from gleanery.api.operations import Operation
 
 CONSOLE_OPERATIONS = (
@@ -110,5 +116,48 @@ CONSOLE_OPERATIONS = (
         scopes=("outputs:read",),
         query=output_details.HistoryQuery,
         response=output_details.VersionPage,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/inbox",
+        handler=inbox.console_inbox,
+        title="Inbox",
+        description="Jobs that wait for a review, and sessions that expire soon.",
+        needs_session=True,
+        query=inbox.InboxQuery,
+        response=inbox.Inbox,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/inbox/drift",
+        handler=inbox.console_inbox_drift,
+        title="Field drift",
+        description="Jobs whose newest scrape fills fields more or less often than earlier ones.",
+        scopes=("outputs:read",),
+        needs_session=True,
+        query=inbox.InboxQuery,
+        response=inbox.DriftingJobs,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/groups",
+        handler=groups.console_groups,
+        title="Groups",
+        description="Groups by name, with their numbers.",
+        scopes=("outputs:read",),
+        needs_session=True,
+        query=groups.ConsoleGroupsQuery,
+        response=groups.ListedGroups,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/groups/{group_id}/jobs",
+        handler=groups.console_jobs,
+        title="Jobs of a group",
+        description="The jobs of a group with their numbers.",
+        scopes=("outputs:read",),
+        needs_session=True,
+        query=groups.ConsoleJobsQuery,
+        response=groups.JobsOfGroup,
     ),
 )

@@ -22,9 +22,10 @@ export function applyTheme() {
 /** The current screen in its frame. */
 export function Shell({ session }) {
   const route = useRoute();
+  const segments = route.segments.length ? route.segments : ["inbox"];
   const [menu, setMenu] = useState(false);
   const [help, setHelp] = useState(false);
-  const found = match(SCREENS, route.segments);
+  const found = match(SCREENS, segments);
   useEffect(() => setMenu(false), [location.hash]);
   useKeys(
     [
@@ -33,7 +34,7 @@ export function Shell({ session }) {
     ],
     { title: "Everywhere" },
   );
-  const active = found?.screen.section ?? route.segments[0];
+  const active = found?.screen.section ?? segments[0];
   return html`<div class="shell">
     <a class="skip" href="#main" onClick=${skipToMain}>Skip to the content</a>
     <header class="bar">
