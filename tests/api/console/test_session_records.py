@@ -108,7 +108,7 @@ def test_a_revealed_value_is_audited(client: Client, signed_in: ConsoleClient, k
     fill(client)
     [record] = records(signed_in, kind)["records"]
     answer = reveal(signed_in, record["id"], kind)
-    assert answer.json() == {"value": SECRET, "length": len(SECRET)}
+    assert answer.json() == {"value": SECRET, "length": len(SECRET), "is_truncated": False}
     assert answer.headers["cache-control"] == "no-store"
     domain = record["domain"]
     about = {"records": 1, "domains": [domain], "profile": "default", "person": PERSON}
@@ -120,7 +120,7 @@ def test_a_long_value_is_truncated(client: Client, signed_in: ConsoleClient) -> 
     client.post("/v1/local-storage", json=[{"domain": "shop.example", "key": "k", "value": value}])
     [record] = records(signed_in, "local_storage")["records"]
     answer = reveal(signed_in, record["id"], "local_storage").json()
-    assert answer == {"value": value[:65_536], "length": 100_000}
+    assert answer == {"value": value[:65_536], "length": 100_000, "is_truncated": True}
 
 
 def test_a_reveal_that_fails_is_audited(

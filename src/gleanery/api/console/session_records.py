@@ -76,6 +76,7 @@ class RevealedValue(TypedDict):
 
     value: str
     length: int
+    is_truncated: bool
 
 
 async def list_session_records(context: RequestContext[SessionRecordsQuery, None]) -> Response:
@@ -130,4 +131,9 @@ async def reveal_value(context: RequestContext[None, Reveal]) -> Response:
     )
     if value is None:
         raise NotFound(("body", "id"), _NO_RECORD)
-    return Response(encode(RevealedValue(value=value[:_MAX_VALUE], length=len(value))))
+    return Response(encode(_shown(value)))
+
+
+def _shown(value: str) -> RevealedValue:
+    length = len(value)
+    return RevealedValue(value=value[:_MAX_VALUE], length=length, is_truncated=length > _MAX_VALUE)

@@ -29,7 +29,9 @@ _COOKIE_COLUMNS = "secure, http_only, host_only, same_site, partition_site, NULL
 _ENTRY_COLUMNS = "NULL, NULL, NULL, NULL, NULL, origin, group_id"
 _LIST_COOKIES = _LIST.format(table="cookies", name="name", others=_COOKIE_COLUMNS)
 _LIST_ENTRIES = _LIST.format(table="local_storage", name="key", others=_ENTRY_COLUMNS)
-_FIND = "SELECT identity, encrypted_value, {columns} FROM {table} WHERE organization_id = $1 AND id = $2"
+_FIND = """
+SELECT identity, encrypted_value, {columns} FROM {table} WHERE organization_id = $1 AND id = $2
+"""
 _FIND_COOKIE = _FIND.format(table="cookies", columns=", ".join(COOKIES.columns))
 _FIND_ENTRY = _FIND.format(table="local_storage", columns=", ".join(LOCAL_STORAGE.columns))
 
