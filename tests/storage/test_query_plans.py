@@ -442,18 +442,16 @@ def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str)
 @pytest.mark.parametrize("name", ["_LIST_COOKIES", "_LIST_ENTRIES"])
 def test_records_without_values_are_found_by_their_host(planner: Planner, name: str) -> None:
     table = "cookies" if name == "_LIST_COOKIES" else "local_storage"
-    accesses = planner.plan(getattr(record_listing, name)).of(table)
-    [of_host] = [access for access in accesses if access.index == f"{table}_by_host"]
-    [of_page] = [access for access in accesses if access is not of_host]
-    assert of_host.bounds >= {"organization_id=", "host=", "profile="}
-    assert of_page.bounds & {"id=", "rowid="}
+    [access] = planner.plan(getattr(record_listing, name)).of(table)
+    assert access.index == f"{table}_by_host"
+    assert access.bounds >= {"organization_id=", "host=", "profile="}
 
 
 @pytest.mark.parametrize("name", ["_FIND_COOKIE", "_FIND_ENTRY"])
 def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
     table = "cookies" if name == "_FIND_COOKIE" else "local_storage"
     [access] = planner.plan(getattr(record_listing, name)).of(table)
-    assert access.bounds & {"id=", "rowid="}
+    assert access.bounds >= {"id>", "id<"} or access.bounds >= {"rowid>", "rowid<"}
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:

@@ -15,22 +15,23 @@ from gleanery.storage.sessions.records import decrypter
 
 MAX_TEXT = 500
 """Characters of a name or a path that are listed."""
-# The inner statement reads only the index of the host. Its order is an expression, because
-# PostgreSQL would otherwise search all records of the organization in the order of their ids.
+# The position is an expression, because PostgreSQL would otherwise search all records of the
+# organization in the order of their ids.
 _LIST = """
 SELECT id, domain, substr({name}, 1, $6), length({name}), substr(path, 1, $6), length(path),
     octet_length(encrypted_value), expires, updated_at, {others}
-FROM {table} WHERE organization_id = $1 AND id IN (
-    SELECT id FROM {table} /* INDEXED BY {table}_by_host */
-    WHERE organization_id = $1 AND host = $2 AND profile = $3 AND id > $4 ORDER BY id + 0 LIMIT $5)
-ORDER BY id
+FROM {table} /* INDEXED BY {table}_by_host */
+WHERE organization_id = $1 AND host = $2 AND profile = $3 AND id + 0 > $4
+ORDER BY id + 0 LIMIT $5
 """
 _COOKIE_COLUMNS = "secure, http_only, host_only, same_site, partition_site, NULL, NULL"
 _ENTRY_COLUMNS = "NULL, NULL, NULL, NULL, NULL, origin, group_id"
 _LIST_COOKIES = _LIST.format(table="cookies", name="name", others=_COOKIE_COLUMNS)
 _LIST_ENTRIES = _LIST.format(table="local_storage", name="key", others=_ENTRY_COLUMNS)
+# A range in an order is always found by the primary key, also while the table is empty.
 _FIND = """
-SELECT identity, encrypted_value, {columns} FROM {table} WHERE organization_id = $1 AND id = $2
+SELECT identity, encrypted_value, {columns} FROM {table}
+WHERE organization_id = $1 AND id > $2 AND id <= $3 ORDER BY id
 """
 _FIND_COOKIE = _FIND.format(table="cookies", columns=", ".join(COOKIES.columns))
 _FIND_ENTRY = _FIND.format(table="local_storage", columns=", ".join(LOCAL_STORAGE.columns))
@@ -113,7 +114,7 @@ async def reveal(
 ) -> str | None:
     """Returns the value of a record after an entry in the audit log; None without a record."""
     sql = _FIND_COOKIE if kind.table == COOKIES.table else _FIND_ENTRY
-    rows = await database.read(sql, database.organization_id, id_)
+    rows = await database.read(sql, database.organization_id, id_ - 1, id_)
     if not rows:
         return None
     [row] = rows
