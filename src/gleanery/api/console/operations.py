@@ -8,6 +8,7 @@ from gleanery.api.console import (
     inbox,
     login,
     output_details,
+    session_records,
 )
 from gleanery.api.operations import Operation
 
@@ -159,5 +160,28 @@ CONSOLE_OPERATIONS = (
         needs_session=True,
         query=groups.ConsoleJobsQuery,
         response=groups.JobsOfGroup,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/session-records",
+        handler=session_records.list_session_records,
+        title="Records of a session",
+        description="Cookies or local-storage entries of a host and profile, without values.",
+        needs_session=True,
+        scopes=("session:read",),
+        query=session_records.SessionRecordsQuery,
+        response=session_records.SessionRecords,
+    ),
+    Operation(
+        method="POST",
+        path="/console/api/reveal",
+        handler=session_records.reveal_value,
+        title="Reveal a value",
+        description="The value of one record. The audit log has an entry before the response.",
+        needs_session=True,
+        scopes=("session:read",),
+        body=session_records.Reveal,
+        response=session_records.RevealedValue,
+        extra_errors=(404,),
     ),
 )

@@ -6,10 +6,13 @@ import { GroupSettings } from "./screens/group_settings.js";
 import { Groups } from "./screens/groups.js";
 import { Inbox } from "./screens/inbox.js";
 import { OutputScreen } from "./screens/output_detail.js";
+import { Sessions } from "./screens/sessions.js";
+import { SessionDetail } from "./screens/sessions_detail.js";
 
 export const NAVIGATION = [
   { label: "Inbox", icon: "inbox", key: "I", segments: ["inbox"] },
   { label: "Groups", icon: "groups", key: "G", segments: ["groups"] },
+  { label: "Sessions", icon: "sessions", key: "S", segments: ["sessions"] },
 ];
 
 /** section: the first segment of the navigation item to which a screen belongs. */
@@ -20,4 +23,6 @@ export const SCREENS = [
   { pattern: "groups/:group/outputs/:output", section: "groups", component: OutputScreen },
   { pattern: "groups/:group/settings", section: "groups", component: GroupSettings },
   { pattern: "inbox", section: "inbox", component: Inbox },
+  { pattern: "sessions", section: "sessions", component: Sessions },
+  { pattern: "sessions/:domain", section: "sessions", component: SessionDetail },
 ];
