@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import assets, login
+from gleanery.api.console import assets, login, rows
 from gleanery.api.operations import Operation
 
 CONSOLE_OPERATIONS = (
@@ -77,5 +77,16 @@ CONSOLE_OPERATIONS = (
         needs_session=True,
         body=login.SignOut,
         response=login.SignedOut,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/rows/{group_id}",
+        handler=rows.get_rows,
+        title="Rows",
+        description="A page of the grid of outputs, around a position.",
+        scopes=("outputs:read",),
+        needs_session=True,
+        query=rows.RowQuery,
+        response=rows.GridRows,
     ),
 )
