@@ -71,16 +71,10 @@ class _Truncation:
             case int() | float():
                 return ["n", json.dumps(value)]
             case list():
-                return [
-                    "a",
-                    [self.node(one, depth - 1) for one in self._some(value, depth)],
-                    len(value),
-                ]
+                return ["a", [self.node(one, depth - 1) for one in self._some(value, depth)], len(value)]
             case dict():
                 some = self._some(list(value.items()), depth)
-                members = [
-                    [name[: self._limits.text], self.node(one, depth - 1)] for name, one in some
-                ]
+                members = [[name[: self._limits.text], self.node(one, depth - 1)] for name, one in some]
                 return ["o", members, len(value)]
         raise TypeError(type(value).__name__)
 
