@@ -8,6 +8,7 @@ from gleanery.api.console import (
     inbox,
     login,
     output_details,
+    rows,
     session_records,
 )
 from gleanery.api.operations import Operation
@@ -183,5 +184,16 @@ CONSOLE_OPERATIONS = (
         body=session_records.Reveal,
         response=session_records.RevealedValue,
         extra_errors=(404,),
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/rows/{group_id}",
+        handler=rows.get_rows,
+        title="Rows",
+        description="A page of the grid of outputs, around a position.",
+        scopes=("outputs:read",),
+        needs_session=True,
+        query=rows.RowQuery,
+        response=rows.GridRows,
     ),
 )

@@ -6,6 +6,7 @@ import { GroupSettings } from "./screens/group_settings.js";
 import { Groups } from "./screens/groups.js";
 import { Inbox } from "./screens/inbox.js";
 import { OutputScreen } from "./screens/output_detail.js";
+import { Outputs } from "./screens/outputs.js";
 import { Sessions } from "./screens/sessions.js";
 import { SessionDetail } from "./screens/sessions_detail.js";
 
@@ -20,6 +21,7 @@ export const SCREENS = [
   { pattern: "groups", section: "groups", component: Groups },
   { pattern: "groups/:group", section: "groups", component: Group },
   { pattern: "groups/:group/fields", section: "groups", component: Fields },
+  { pattern: "groups/:group/outputs", section: "groups", component: Outputs },
   { pattern: "groups/:group/outputs/:output", section: "groups", component: OutputScreen },
   { pattern: "groups/:group/settings", section: "groups", component: GroupSettings },
   { pattern: "inbox", section: "inbox", component: Inbox },
