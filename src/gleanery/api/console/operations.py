@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import assets, login
+from gleanery.api.console import assets, job_reviews, login, sample
 from gleanery.api.operations import Operation
 
 CONSOLE_OPERATIONS = (
@@ -77,5 +77,27 @@ CONSOLE_OPERATIONS = (
         needs_session=True,
         body=login.SignOut,
         response=login.SignedOut,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/sample/{group_id}",
+        handler=sample.get_sample,
+        title="Sample",
+        description="Outputs of a job to review, beside their last approved versions.",
+        needs_session=True,
+        scopes=("reviews:read", "outputs:read"),
+        query=sample.SampleQuery,
+        response=sample.ConsoleSample,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/reviews/{group_id}",
+        handler=job_reviews.get_job_reviews,
+        title="Reviews of a job",
+        description="The newest reviews of a job, with reviewers and findings.",
+        needs_session=True,
+        scopes=("reviews:read",),
+        query=job_reviews.JobReviewsQuery,
+        response=job_reviews.JobReviews,
     ),
 )
