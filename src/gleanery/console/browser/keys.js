@@ -27,7 +27,9 @@ addEventListener("keydown", (event) => {
   if (keysAreOff() && event.key !== "Escape") return;
   // A dialog takes all keys: those of the screen below it do nothing.
   const visible = document.querySelector("dialog[open]") ? layers.filter((layer) => layer.inDialog) : layers;
-  for (const layer of visible.toReversed()) {
+  // The keys of the frame come last, whenever it was shown: a screen may use the same ones.
+  const byRank = visible.toReversed().sort((one, other) => one.isFrame - other.isFrame);
+  for (const layer of byRank) {
     const shortcut = layer.shortcuts.find((one) => one.keys.includes(event.key));
     if (shortcut) {
       event.preventDefault();
@@ -41,9 +43,9 @@ addEventListener("keydown", (event) => {
  * Makes shortcuts active while the component is shown.
  * Each is { keys: ["j", "ArrowDown"], label: "Next output", run }. Without a label it is not in the help.
  */
-export function useKeys(shortcuts, { inDialog = false, title = "This screen" } = {}) {
+export function useKeys(shortcuts, { inDialog = false, title = "This screen", isFrame = false } = {}) {
   const [layer] = useState(() => ({}));
-  Object.assign(layer, { shortcuts, inDialog, title });
+  Object.assign(layer, { shortcuts, inDialog, title, isFrame });
   useEffect(() => {
     layers.push(layer);
     changed();

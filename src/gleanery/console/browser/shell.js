@@ -31,7 +31,7 @@ export function Shell({ session }) {
       { keys: ["?"], label: "Show the keyboard shortcuts", run: () => setHelp(true) },
       ...NAVIGATION.map((item) => ({ keys: [item.key], label: item.label, run: () => go(item.segments) })),
     ],
-    { title: "Everywhere" },
+    { title: "Everywhere", isFrame: true },
   );
   const active = found?.screen.section ?? route.segments[0];
   return html`<div class="shell">
