@@ -597,6 +597,9 @@ AuditAction = Literal[
     "create_export_link",
     "create_token",
     "revoke_token",
+    "sign_in",
+    "refuse_sign_in",
+    "sign_out",
     "rename_organization",
     "delete_organization",
     "rotate_keys",
@@ -626,10 +629,18 @@ class AuditAbout(TypedDict, total=False):
     review_id: str
     status: ReviewStatus
     outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]
-    token_id: Annotated[int, Field(description="Token that was created or revoked.")]
+    token_id: Annotated[
+        int, Field(description="Token that was created or revoked, or of the ended session.")
+    ]
     scopes: list[str]
     key: Annotated[str, Field(description="Fingerprint of the new key.")]
     person: Annotated[str, Field(description="Name of the person, for actions in the console.")]
+    of_person: Annotated[str, Field(description="Person whose session somebody else ended.")]
+    everywhere: Annotated[bool, Field(description="True if all sessions of the token ended.")]
+    reason: Annotated[
+        Literal["expired_token", "revoked_token", "expired_link"],
+        Field(description="Why a sign-in was refused."),
+    ]
 
 
 class AuditEntry(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import assets, login
+from gleanery.api.console import assets, audit_log, login, tokens
 from gleanery.api.operations import Operation
 
 CONSOLE_OPERATIONS = (
@@ -46,8 +46,9 @@ CONSOLE_OPERATIONS = (
         title="Sign in",
         description="Creates a session from a token or a one-time link.",
         body=login.Login,
+        max_body_bytes=login.MAX_BODY_BYTES,
         response=login.SignedIn,
-        extra_errors=(401,),
+        extra_errors=(401, 429),
     ),
     Operation(
         method="GET",
@@ -77,5 +78,66 @@ CONSOLE_OPERATIONS = (
         needs_session=True,
         body=login.SignOut,
         response=login.SignedOut,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/sessions",
+        handler=tokens.list_sessions,
+        title="Sessions",
+        description="Who is signed in with the own token, or with any token of the organization.",
+        needs_session=True,
+        response=tokens.Sessions,
+    ),
+    Operation(
+        method="DELETE",
+        path="/console/api/sessions/{session_id}",
+        handler=tokens.end_session,
+        title="End a session",
+        description="Signs somebody out.",
+        needs_session=True,
+        response=tokens.Ended,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/tokens",
+        handler=tokens.list_tokens,
+        title="Tokens",
+        description="The tokens of the organization.",
+        needs_session=True,
+        scopes=(tokens.SCOPE,),
+        query=tokens.TokensQuery,
+        response=tokens.Tokens,
+    ),
+    Operation(
+        method="POST",
+        path="/console/api/tokens",
+        handler=tokens.create_token,
+        title="Create a token",
+        description="Creates a token with at most the rights of the own one.",
+        needs_session=True,
+        scopes=(tokens.SCOPE,),
+        body=tokens.TokenIn,
+        response=tokens.CreatedToken,
+    ),
+    Operation(
+        method="DELETE",
+        path="/console/api/tokens/{token_id}",
+        handler=tokens.revoke_token,
+        title="Revoke a token",
+        description="Ends a token and its sessions.",
+        needs_session=True,
+        scopes=(tokens.SCOPE,),
+        response=tokens.Revoked,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/audit",
+        handler=audit_log.read_audit_log,
+        title="Audit log",
+        description="The audit log, newest first.",
+        needs_session=True,
+        scopes=("audit:read",),
+        query=audit_log.AuditQuery,
+        response=audit_log.AuditLogPage,
     ),
 )

@@ -12,7 +12,7 @@ CREATE TABLE console_sessions (
     last_used_at    INTEGER NOT NULL              -- updated every few minutes
 ) STRICT;
 
-CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+CREATE INDEX console_sessions_of_token ON console_sessions (organization_id, token_id);
 
 -- Links that create one session each.
 CREATE TABLE login_links (
@@ -24,3 +24,5 @@ CREATE TABLE login_links (
 ) STRICT;
 
 ALTER TABLE reviews ADD COLUMN person TEXT;
+
+CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
