@@ -66,10 +66,8 @@ _END_REPLACED = "DELETE FROM console_sessions WHERE digest = $1"
 _END_OF_TOKEN = "DELETE FROM console_sessions WHERE organization_id = $1 AND token_id = $2"
 _DELETE_ENDED = "DELETE FROM console_sessions WHERE last_used_at <= $1 OR created_at <= $2"
 _CREATE_LINK = """
-INSERT INTO login_links (digest, organization_id, token_id, person, expires_at)
-SELECT $1, organization_id, id, $3, $4 FROM tokens
-WHERE id = $2 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $5)
-RETURNING token_id
+INSERT INTO login_links (organization_id, digest, token_id, person, expires_at)
+VALUES ($1, $2, $3, $4, $5)
 """
 _USE_LINK = "DELETE FROM login_links WHERE digest = $1 RETURNING token_id, person, expires_at"
 _DELETE_LINKS = "DELETE FROM login_links WHERE expires_at <= $1"
@@ -188,15 +186,20 @@ async def end_all_of_token(database: Database, token_id: int, actor: audit.Actor
     await database.write(work)
 
 
-async def create_link(engine: Engine, token_id: int, person: str | None, now: int) -> str | None:
-    """Create a login link. Returns its secret; None if there is no such valid token."""
+async def create_link(engine: Engine, grant: Grant, person: str | None, now: int) -> str:
+    """Create a login link of a token on the command line, and return its secret."""
     secret = console_login.new_secret()
-    row = (console_login.link_digest(secret), token_id, person, now + LINK_LIFETIME, now)
+    row = (console_login.link_digest(secret), grant.token_id, person, now + LINK_LIFETIME)
 
-    async def work(transaction: Transaction) -> bool:
-        return bool(await transaction.fetch(_CREATE_LINK, *row))
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_CREATE_LINK, transaction.organization_id, *row)
+        about = AuditAbout(token_id=grant.token_id)
+        if person is not None:
+            about["of_person"] = person
+        await audit.append(transaction, audit.COMMAND_LINE, now, "create_login_link", about)
 
-    return secret if await engine.write(work) else None
+    await engine.for_tenant(grant.organization_id).write(work)
+    return secret
 
 
 async def use_link(engine: Engine, secret: str, now: int) -> Link | None:

@@ -203,7 +203,7 @@ async def get_session(context: AnyContext) -> Response:
 
 
 async def confirm(context: RequestContext[None, Confirmation]) -> Response:
-    """Record that the person has the token. A wrong token does not end the session, so it is 422."""
+    """Record that the person has the token. A wrong one is 422, because the session stays."""
     session, now = session_of(context), _now(context)
     if not await _is_own_token(context, context.body.token.strip()):
         msg = "This is not the token of your session"

@@ -82,7 +82,7 @@ CONSOLE_OPERATIONS = (
     Operation(
         method="GET",
         path="/console/api/sessions",
-        handler=tokens.list_sessions,
+        handler=tokens.list_console_sessions,
         title="Sessions",
         description="Who is signed in with the own token, or with any token of the organization.",
         needs_session=True,

@@ -118,7 +118,7 @@ def _token_row(token: organizations.OwnToken) -> TokenRow:
     )
 
 
-async def list_sessions(context: AnyContext) -> Response:
+async def list_console_sessions(context: AnyContext) -> Response:
     """Return the sessions of the organization, or without the scope those of the own token."""
     grant, now = grant_of(context), context.services.clock()
     if SCOPE in grant.scopes:
