@@ -29,6 +29,7 @@ from gleanery.values import timestamps
 from gleanery.values.compression import Codec
 
 if TYPE_CHECKING:
+    from gleanery.api.rate_limits import RateLimiter
     from gleanery.api.reference import ReferencePage
 
 Query = TypeVar("Query")
@@ -73,6 +74,7 @@ class Services:
     telemetry: Telemetry
     readiness: Readiness
     authenticator: Authenticator
+    rate_limiter: RateLimiter | None
     openapi_json: Callable[[], bytes]
     reference_page: Callable[[], ReferencePage]
 

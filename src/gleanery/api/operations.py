@@ -63,6 +63,8 @@ class Operation:
     ``str`` is a document of any media type. The handler gets its bytes, because a document may
     say its encoding itself.
     """
+    max_body_bytes: int | None = None
+    """Limit of a JSON body, if it is smaller than that of the settings."""
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body."""
     accepts_idempotency_key: bool = False
