@@ -14,7 +14,7 @@ _BATCH = 200
 _PRODUCTS_PER_IMAGE = 8
 _FULL_SCRAPES = (21, 14, 7)  # days ago; on other days only products with a new price are sent
 _CHANGES = (30, 45, 80, 20, 12, 60, 110)  # new prices by day of the week
-_DAYS = 29
+_START = 33  # days ago: then all groups were stored for the first time
 
 _MARKETS = (
     ("Germany", "DE-BY", "de", "EUR"),
@@ -76,8 +76,8 @@ class Sample:
     def _shop(self) -> Iterator[Event]:
         """Prices change on every day. Nobody scrapes a job between its rejection and today."""
         shop = {one.source_url: one for one in map(self._product, range(2400))}
-        yield from _scrape(_DAYS, SHOP, [*shop.values()])
-        for day in range(_DAYS - 1, 0, -1):
+        yield from _scrape(_START, SHOP, [*shop.values()])
+        for day in range(29, 0, -1):
             open_jobs = [one for one in shop.values() if _is_scraped(one.job_id, day)]
             changed = self._random.sample(open_jobs, _CHANGES[day % 7])
             shop |= {one.source_url: self._repriced(one) for one in changed}
@@ -89,7 +89,7 @@ class Sample:
     def _homes(self) -> Iterator[Event]:
         """The newest scrape of the rentals lacks many prices."""
         homes = [self._listing(number) for number in range(900)]
-        for day in (_DAYS, 22, 15, 8):
+        for day in (_START, 22, 15, 8):
             homes = [self._changed_home(one) for one in homes]
             yield from _scrape(day, HOMES, homes)
         rentals = [one for one in homes if one.job_id == "rentals"]
@@ -108,8 +108,10 @@ class Sample:
 
     def _news(self) -> Iterator[Event]:
         articles = [self._article(number) for number in range(500)]
-        for day, some in enumerate(_batches(articles, 20)):
-            yield Scrape(_DAYS - day, NEWS, some)
+        for day in range(_START, 2, -1):
+            some, articles = articles[: 6 + day * 5 % 19], articles[6 + day * 5 % 19 :]
+            yield Scrape(day, NEWS, some)
+        yield Scrape(1.9, NEWS, articles)
 
     def _product(self, number: int) -> Output:
         pick = self._random.choice
@@ -181,7 +183,7 @@ def first_repriced() -> Output:
     return next(
         event.outputs[0]
         for event in events
-        if isinstance(event, Scrape) and event.group == SHOP and event.days_ago < _DAYS
+        if isinstance(event, Scrape) and event.group == SHOP and event.days_ago < 30
     )
 
 
