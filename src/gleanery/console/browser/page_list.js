@@ -1,12 +1,14 @@
-// A hook for lists that the service sends in pages.
+// Lists that the service sends in pages.
 
-import { useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
+import { Button } from "./ui/controls.js";
+import { Problem } from "./ui/feedback.js";
 
 const NOTHING = { items: [], next: null, isLoading: true };
 
 /**
  * Loads the first page when a dependency changes. load(next, signal) resolves to { items, next, … }; next of the last page is null.
- * Returns items, isLoading, error, first (the first page), hasMore, more() and reload().
+ * Returns items, isLoading, error, first (the first page), hasMore, more() and reload(), and for Loaded also data.
  */
 export function usePageList(load, dependencies) {
   const [state, setState] = useState(NOTHING);
@@ -32,8 +34,18 @@ export function usePageList(load, dependencies) {
   }, dependencies);
   return {
     ...state,
-    hasMore: state.next !== null,
+    data: state.first && state.items,
+    hasMore: Boolean(state.next),
     more: () => read(state.next, state.items),
     reload: () => read(null, []),
   };
+}
+
+/** The button that loads the next page. */
+export function More({ pages }) {
+  if (!pages.hasMore) return null;
+  return html`<div class="more-pages">
+    <${Problem} error=${pages.error} />
+    <${Button} isBusy=${pages.isLoading} onClick=${pages.more}>Show more<//>
+  </div>`;
 }

@@ -20,6 +20,8 @@ CREATE TABLE tokens (
     last_used_at    BIGINT                       -- updated about once an hour
 );
 
+CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
+
 -- Sessions of the console. A session has the rights of its token and ends with it.
 CREATE TABLE console_sessions (
     id              BIGINT  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -32,7 +34,7 @@ CREATE TABLE console_sessions (
     last_used_at    BIGINT  NOT NULL              -- updated every few minutes
 );
 
-CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+CREATE INDEX console_sessions_of_token ON console_sessions (organization_id, token_id);
 
 -- Links that create one session each.
 CREATE TABLE login_links (

@@ -12,7 +12,7 @@ CREATE TABLE console_sessions (
     last_used_at    INTEGER NOT NULL              -- updated every few minutes
 ) STRICT;
 
-CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+CREATE INDEX console_sessions_of_token ON console_sessions (organization_id, token_id);
 
 -- Links that create one session each.
 CREATE TABLE login_links (
@@ -57,3 +57,4 @@ ALTER TABLE groups ADD COLUMN daily_changes TEXT;
 UPDATE groups SET approved_count = coalesce((
     SELECT sum(approved_count) FROM jobs
     WHERE jobs.organization_id = groups.organization_id AND jobs.group_id = groups.id), 0);
+CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
