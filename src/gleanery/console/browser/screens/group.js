@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { get, path } from "../api.js";
 import { number, plural } from "../format.js";
-import { usePages } from "../pages.js";
+import { usePageList } from "../page_list.js";
 import { href } from "../router.js";
 import { useRowKeys } from "../row_keys.js";
 import { Page, Panel } from "../shell.js";
@@ -15,7 +15,7 @@ import { GroupTabs } from "./group_tabs.js";
 import { Changes } from "./groups.js";
 
 export function Group({ group }) {
-  const pages = usePages((next, signal) => load(group, next, signal), [group]);
+  const pages = usePageList((next, signal) => load(group, next, signal), [group]);
   useRowKeys();
   return html`<${Page}
     title=${group}
@@ -69,10 +69,10 @@ function Row({ group, job }) {
     <td data-label="Approved"><${Share} part=${job.approved} whole=${job.outputs} noun="approved" /></td>
     <td data-label="Latest review"><${Review} review=${job.review} /></td>
     <td data-label="Last scrape"><${Time} at=${job.scraped_at} /></td>
-    <td class="groups-actions">
+    <td class="groups-actions"><div>
       <${Button} small icon="review" href=${review} kind=${job.waits_since === null ? undefined : "primary"} aria-label=${`Review ${job.job_id}`}>Review<//>
       <${Button} small href=${outputs} aria-label=${`Outputs of ${job.job_id}`}>Outputs<//>
-    </td>
+    </div></td>
   </tr>`;
 }
 
