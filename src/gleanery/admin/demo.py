@@ -15,7 +15,7 @@ from gleanery.models.requests import Output, ReviewIn
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.security import tokens
+from gleanery.security import console_login, tokens
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import console_sessions, metadata, organizations
@@ -177,9 +177,7 @@ async def create_login(settings: Settings, is_new: bool, progress: StartProgress
 async def _create_link(engine: Engine, token: str) -> str:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    link = await console_sessions.create_link(engine, grant.token_id, None, timestamps.now())
-    assert link is not None
-    return link
+    return await console_sessions.create_link(engine, grant, None, timestamps.now())
 
 
 async def _store_sample(
@@ -227,7 +225,7 @@ Gleanery serves the sample organization “{ORGANIZATION}” at {address}
 Open the console in a browser. This link signs you in once, within 15 minutes; later, paste the
 token below at {address}/console:
 
-{address}/console#login={login.link}
+{console_login.link_address(address, login.link)}
 
 Or paste these lines into another terminal:
 

@@ -27,9 +27,7 @@ addEventListener("keydown", (event) => {
   if (keysAreOff() && event.key !== "Escape") return;
   // A dialog takes all keys: those of the screen below it do nothing.
   const visible = document.querySelector("dialog[open]") ? layers.filter((layer) => layer.inDialog) : layers;
-  // The keys of the frame come last, whenever it was shown: a screen may use the same ones.
-  const byRank = visible.toReversed().sort((one, other) => one.isFrame - other.isFrame);
-  for (const layer of byRank) {
+  for (const layer of visible.toReversed()) {
     const shortcut = layer.shortcuts.find((one) => one.keys.includes(event.key));
     if (shortcut) {
       event.preventDefault();
@@ -41,13 +39,15 @@ addEventListener("keydown", (event) => {
 
 /**
  * Makes shortcuts active while the component is shown.
+ * A key of the screen hides the same key with isEverywhere.
  * Each is { keys: ["j", "ArrowDown"], label: "Next output", run }. Without a label it is not in the help.
  */
-export function useKeys(shortcuts, { inDialog = false, title = "This screen", isFrame = false } = {}) {
+export function useKeys(shortcuts, { inDialog = false, isEverywhere = false, title = "This screen" } = {}) {
   const [layer] = useState(() => ({}));
-  Object.assign(layer, { shortcuts, inDialog, title, isFrame });
+  Object.assign(layer, { shortcuts, inDialog, title });
   useEffect(() => {
-    layers.push(layer);
+    if (isEverywhere) layers.unshift(layer); // the keys of a screen come first
+    else layers.push(layer);
     changed();
     return () => {
       layers.splice(layers.indexOf(layer), 1);
