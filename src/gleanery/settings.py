@@ -229,6 +229,13 @@ class Settings:
     max_file_bytes: int = setting(
         _GIB, "Maximum size of a file.", _POSITIVE, default_text="`1073741824` (1 GiB)"
     )
+    max_export_bytes: int = setting(
+        4 * _GIB,
+        "Maximum size of an export as CSV or Parquet, and of its outputs as JSON lines. It is "
+        "written to the folder `exports` in the data folder before it is sent.",
+        _POSITIVE,
+        default_text="`4294967296` (4 GiB)",
+    )
     max_page_bytes: int = setting(
         16 * _MIB,
         "Maximum size of a page or list in a response, but at least one item. The rest is on the "

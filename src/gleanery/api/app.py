@@ -19,6 +19,7 @@ from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
 from gleanery.api.service_metrics import observe_service
+from gleanery.api.table_exports import TableExports
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import open_blobs
@@ -77,6 +78,7 @@ def build_app(
         computations=FairThread(),
         compressions=FairThread(),
         large_batches=LargeBatches(),
+        table_exports=TableExports(settings.data, settings.max_export_bytes),
         blobs=blobs,
         vault=vault,
         read_auditor=ReadAuditor(),

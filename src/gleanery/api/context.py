@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from gleanery.api.authentication import Authenticator
 from gleanery.api.file_links import FileLinks, needs_links
 from gleanery.api.readiness import Readiness
+from gleanery.api.table_exports import TableExports
 from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
@@ -52,6 +53,8 @@ class Services:
     """Compresses large responses."""
     large_batches: LargeBatches
     """Prepares large batches in another process."""
+    table_exports: TableExports
+    """Converts exports to CSV and Parquet in other processes."""
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor

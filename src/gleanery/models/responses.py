@@ -590,6 +590,7 @@ AuditAction = Literal[
     "export_session",
     "import_session",
     "delete_session",
+    "reveal_value",
     "acquire_lease",
     "renew_lease",
     "release_lease",

@@ -22,18 +22,19 @@ export function applyTheme() {
 /** The current screen in its frame. */
 export function Shell({ session }) {
   const route = useRoute();
+  const segments = route.segments.length ? route.segments : ["inbox"];
   const [menu, setMenu] = useState(false);
   const [help, setHelp] = useState(false);
-  const found = match(SCREENS, route.segments);
+  const found = match(SCREENS, segments);
   useEffect(() => setMenu(false), [location.hash]);
   useKeys(
     [
       { keys: ["?"], label: "Show the keyboard shortcuts", run: () => setHelp(true) },
       ...NAVIGATION.map((item) => ({ keys: [item.key], label: item.label, run: () => go(item.segments) })),
     ],
-    { title: "Everywhere" },
+    { title: "Everywhere", isEverywhere: true },
   );
-  const active = found?.screen.section ?? route.segments[0];
+  const active = found?.screen.section ?? segments[0];
   return html`<div class="shell">
     <a class="skip" href="#main" onClick=${skipToMain}>Skip to the content</a>
     <header class="bar">

@@ -153,6 +153,8 @@ CREATE TABLE groups (
     keep_versions   INTEGER,                      -- earlier versions of each output; null: default
     keep_days       INTEGER,
     view_purged_seq INTEGER NOT NULL DEFAULT 0,   -- like purged_seq, for view_tombstones
+    approved_count  INTEGER NOT NULL DEFAULT 0,
+    daily_changes   TEXT,                         -- see storage/daily_changes.py
     UNIQUE (organization_id, name)
 ) STRICT;
 
@@ -166,6 +168,8 @@ CREATE TABLE jobs (
     latest_review_id INTEGER,
     output_count     INTEGER NOT NULL DEFAULT 0,
     approved_count   INTEGER NOT NULL DEFAULT 0,
+    waits_since      INTEGER,                      -- values wait for a review since then
+    approved_seq     INTEGER,                      -- position of the last approval of the job
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
@@ -174,6 +178,7 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id) WHERE id > 0;
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
+CREATE INDEX jobs_waiting ON jobs (organization_id, waits_since, id) WHERE waits_since IS NOT NULL;
 
 CREATE TABLE outputs (
     id              INTEGER PRIMARY KEY,
