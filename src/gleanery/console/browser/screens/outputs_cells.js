@@ -12,7 +12,7 @@ const WIDTHS = { number: 150, boolean: 100, string: 160, array: 160, null: 100 }
 
 /** Returns the style of the canvas: the widths of all columns. */
 export function template(columns) {
-  const widths = [104, ...columns.map((column) => WIDTHS[column.kind] ?? 160), 120, 200, 92, 116];
+  const widths = [104, ...columns.map(({ kind }, at) => (at === 0 && kind === "string" ? 210 : (WIDTHS[kind] ?? 160))), 120, 200, 92, 116];
   const total = widths.reduce((sum, width) => sum + width, 0);
   const tracks = widths.map((width, at) => (at === 0 ? `${width}px` : `minmax(${width}px, ${width}fr)`));
   return { "--outputs-columns": tracks.join(" "), minWidth: `${total}px` };
