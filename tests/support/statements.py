@@ -49,6 +49,10 @@ def statements() -> dict[str, str]:
         found[f"page of {subject}"] = searched.items
         found[f"sizes of {subject}"] = searched.sizes
         found[f"export of {subject}"] = searched.lines
+        found[f"versions of {subject}"] = searched.versions
+        reversed_ = search.statements(names, in_view, search.NEWEST_FIRST)
+        found[f"newest sizes of {subject}"] = reversed_.sizes
+        found[f"newest versions of {subject}"] = reversed_.versions
     for module_name, module in storage_modules():
         if module_name in _NO_QUERIES:
             continue

@@ -11,6 +11,10 @@ from gleanery.values import json_text
 # A dollar sign at the start is for what is outside ``data``.
 _PLAIN_NAME = re.compile(r'[^\s.\[\]"\\$\x00-\x1f][^\s.\[\]"\\\x00-\x1f]*')
 
+_PART = re.compile(
+    rf'(?P<dot>\.)?(?:(?P<plain>{_PLAIN_NAME.pattern})|\[(?P<quoted>"(?:[^"\\]|\\.)*")\])'
+)
+
 
 def member(parent: str, name: str) -> str:
     """Returns the path of a member. An unusual name is quoted: ``["a.b"]``."""
@@ -27,3 +31,17 @@ def of_names(names: Iterable[str]) -> str:
 def element(parent: str, index: int) -> str:
     """Returns the path of an element of an array."""
     return f"{parent}[{index}]"
+
+
+def names(path: str) -> list[str]:
+    """Returns the names of a path of members. Raises ValueError if it is no such path."""
+    found: list[str] = []
+    at = 0
+    while at < len(path):
+        part = _PART.match(path, at)
+        if part is None or (part["dot"] is not None) != (at > 0 and part["quoted"] is None):
+            raise ValueError("must be the path of a field, such as offer.price")
+        quoted = part["quoted"]
+        found.append(part["plain"] if quoted is None else str(json_text.decode(quoted.encode())))
+        at = part.end()
+    return found

@@ -39,13 +39,15 @@ addEventListener("keydown", (event) => {
 
 /**
  * Makes shortcuts active while the component is shown.
+ * A key of the screen hides the same key with isEverywhere.
  * Each is { keys: ["j", "ArrowDown"], label: "Next output", run }. Without a label it is not in the help.
  */
-export function useKeys(shortcuts, { inDialog = false, title = "This screen" } = {}) {
+export function useKeys(shortcuts, { inDialog = false, isEverywhere = false, title = "This screen" } = {}) {
   const [layer] = useState(() => ({}));
   Object.assign(layer, { shortcuts, inDialog, title });
   useEffect(() => {
-    layers.push(layer);
+    if (isEverywhere) layers.unshift(layer); // the keys of a screen come first
+    else layers.push(layer);
     changed();
     return () => {
       layers.splice(layers.indexOf(layer), 1);

@@ -6,6 +6,7 @@ output did not exist then, the update is compared with the version before.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from gleanery.errors import NotFound
 from gleanery.models.responses import FieldChange
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, Row
 from gleanery.storage.history import field_changes
 from gleanery.storage.history.entries import Version
 from gleanery.storage.history.reading import (
@@ -39,6 +40,16 @@ FROM outputs LEFT JOIN output_history
     AND output_history.identity = outputs.identity
 WHERE outputs.organization_id = $1 AND outputs.group_id = $2
     AND outputs.seq > $3 AND outputs.seq <= $4
+"""
+_STORED_OF_ONE = """
+SELECT outputs.seq, outputs.version_seq, output_history.seq,
+    CASE WHEN octet_length(output_history.versions) <= $3 THEN output_history.versions END
+FROM outputs LEFT JOIN output_history
+    ON output_history.organization_id = outputs.organization_id
+    AND output_history.identity = outputs.identity
+    AND output_history.seq = (
+        SELECT max(seq) FROM output_history WHERE organization_id = $1 AND identity = $2)
+WHERE outputs.organization_id = $1 AND outputs.identity = $2
 """
 _UPDATES_PER_READ = 50
 _VERSIONS_PER_READ = 1000  # of all outputs
@@ -87,8 +98,25 @@ class FieldReader:
             texts |= await self._read_some(updates[start : start + step], limits)
         return texts
 
+    async def read_newest(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
+        """Does the same for updates that are not neighbours in the change order.
+
+        Each is compared with the version before, so the position must be 0.
+        """
+        limits = await read_limits(self.database, self.group_id, self.now)
+        stored: dict[int, _Stored] = {}
+        for update in updates:
+            await asyncio.sleep(0)  # other requests run between two statements
+            stored |= await self._read_newest_segment(update.identity)
+        return await self._compare_all(updates, stored, limits)
+
     async def _read_some(self, updates: Sequence[Update], limits: Limits) -> Mapping[int, bytes]:
         stored = await self._read_stored(updates[0].seq - 1, updates[-1].seq)
+        return await self._compare_all(updates, stored, limits)
+
+    async def _compare_all(
+        self, updates: Sequence[Update], stored: Mapping[int, _Stored], limits: Limits
+    ) -> Mapping[int, bytes]:
         remaining = [*reversed(updates)]
         texts: dict[int, bytes] = {}
         while remaining:
@@ -104,13 +132,11 @@ class FieldReader:
         """Reads the histories of the outputs in a range, by the outputs' sequence numbers."""
         key = (self.database.organization_id, self.group_id)
         rows = await self.database.read_large(_STORED, *key, after, until, _MAX_SEGMENT_BYTES)
-        stored: dict[int, _Stored] = {}
-        newest_first = sorted(rows, key=lambda row: row[2] or 0, reverse=True)
-        for seq, version_seq, segment_seq, segment in newest_first:
-            one = stored.setdefault(seq, _Stored(version_seq, []))
-            if segment_seq is not None:
-                one.segments.append(segment)
-        return stored
+        return _by_seq(rows)
+
+    async def _read_newest_segment(self, identity: bytes) -> Mapping[int, _Stored]:
+        key = (self.database.organization_id, identity)
+        return _by_seq(await self.database.read(_STORED_OF_ONE, *key, _MAX_SEGMENT_BYTES))
 
     def _compare_some(
         self, remaining: list[Update], stored: Mapping[int, _Stored], limits: Limits
@@ -157,6 +183,17 @@ class _Stored(NamedTuple):
     version_seq: int
     segments: list[bytes | None]
     """None instead of a large one."""
+
+
+def _by_seq(rows: Sequence[Row]) -> Mapping[int, _Stored]:
+    """Returns the histories by the sequence numbers of their outputs."""
+    stored: dict[int, _Stored] = {}
+    newest_first = sorted(rows, key=lambda row: row[2] or 0, reverse=True)
+    for seq, version_seq, segment_seq, segment in newest_first:
+        one = stored.setdefault(seq, _Stored(version_seq, []))
+        if segment_seq is not None:
+            one.segments.append(segment)
+    return stored
 
 
 def _is_small(stored: _Stored | None) -> bool:

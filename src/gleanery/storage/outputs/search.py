@@ -48,12 +48,29 @@ _EMPTY = "CAST('' AS BYTEA)"
 _MAX_EXTRA_STEPS = 1000  # of a search with several filters, beside one step for each item
 
 
+class Direction(NamedTuple):
+    """The order in which a search finds outputs: SQL that differs between the two."""
+
+    comparison: str
+    """Compares a sequence number with the position after which a search begins."""
+    order: str
+    first: str
+    """Aggregate function: the first of several sequence numbers."""
+    previous: int
+    """Added to a sequence number, the position from which a search finds that number first."""
+
+
+OLDEST_FIRST = Direction(">", "seq", "min", -1)
+NEWEST_FIRST = Direction("<", "seq DESC", "max", 1)
+
+
 class Search(NamedTuple):
     """The statements that find outputs in the change order, for one set of filters.
 
     Their parameters are the organization, the group, the position after which they search, the
     values of the filters, and the maximum number of steps if there are several filters. The caller
-    adds a LIMIT, whose parameter follows the others.
+    adds a LIMIT, whose parameter follows the others. If a search finds the newest output first,
+    the position after which it searches is above what it finds.
     """
 
     items: str
@@ -65,11 +82,15 @@ class Search(NamedTuple):
 
     Its last parameters are the position where the export began, and the maximum length of an item.
     """
+    versions: str
+    """Finds seq, created_seq, version_seq, identity and item, of any length."""
     has_steps: bool
     """True if the parameter after the filters is the maximum number of steps."""
 
 
-def search_for(filters: OutputFilters) -> tuple[Search, tuple[str | bytes | int, ...]]:
+def search_for(
+    filters: OutputFilters, direction: Direction = OLDEST_FIRST
+) -> tuple[Search, tuple[str | bytes | int, ...]]:
     """Returns the search for these filters, and the values of its filter parameters."""
     return _search(
         filters.job_id,
@@ -78,6 +99,7 @@ def search_for(filters: OutputFilters) -> tuple[Search, tuple[str | bytes | int,
         filters.region,
         filters.approved,
         filters.view == "approved",
+        direction,
     )
 
 
@@ -100,6 +122,7 @@ def _search(
     region: str | None,
     approved: str | None,
     in_view: bool,
+    direction: Direction,
 ) -> tuple[Search, tuple[str | bytes | int, ...]]:
     filters = {
         "job_id": job_id,
@@ -112,7 +135,7 @@ def _search(
     values = tuple(given.values())
     if in_view and job_id is None:
         values = (True, *values)
-    return statements(tuple(given), in_view), values
+    return statements(tuple(given), in_view, direction), values
 
 
 # --- statements ---------------------------------------------------------------------------------
@@ -132,7 +155,9 @@ _Rows = tuple[str, ...]
 
 
 @lru_cache(maxsize=128)
-def statements(columns: tuple[str, ...], in_view: bool = False) -> Search:
+def statements(
+    columns: tuple[str, ...], in_view: bool = False, direction: Direction = OLDEST_FIRST
+) -> Search:
     """Returns the search with filters of these columns. Each filter uses the column's index.
 
     If there is a filter of the job, it comes first. In the view, the first filter is the job, or
@@ -150,10 +175,17 @@ def statements(columns: tuple[str, ...], in_view: bool = False) -> Search:
     item = _Column(_ITEM.format(f"${first}"), "item", _EMPTY)
     size = _Column(page_sizes.ITEM_SIZE, "size", "0")
     id_ = _Column(_LINE_ID.format(entered, f"${first}"), "id", "-1")
+    version = (
+        _Column(entered, "created_seq", "0"),
+        _Column("version_seq", "version_seq", "0"),
+        _Column("identity", "identity", _EMPTY),
+        _Column("item", "item", _EMPTY),
+    )
     return Search(
-        _statement(conditions, steps, second, item),
-        _statement(conditions, steps, first, size),
-        _statement(conditions, steps, third, id_, _Column(line, "item", _EMPTY)),
+        _statement(direction, conditions, steps, second, item),
+        _statement(direction, conditions, steps, first, size),
+        _statement(direction, conditions, steps, third, id_, _Column(line, "item", _EMPTY)),
+        _statement(direction, conditions, steps, first, *version),
         has_steps,
     )
 
@@ -196,31 +228,39 @@ def _rows(table: str, index: str) -> str:
 
 
 def _statement(
-    conditions: Sequence[_Rows], max_steps: str | None, limit: int, *selected: _Column
+    direction: Direction,
+    conditions: Sequence[_Rows],
+    max_steps: str | None,
+    limit: int,
+    *selected: _Column,
 ) -> str:
     """Returns the statement that finds seq and the selected values of each output."""
     if max_steps is not None:
-        return intersect_indexes(conditions, selected, max_steps)
+        return intersect_indexes(conditions, selected, max_steps, direction)
     [rows] = conditions
     values = ", ".join(f"{value} AS {name}" for value, name, _ in selected)
-    found = [f"SELECT seq, {values} FROM {one} AND seq > $3" for one in rows]
-    return f"{_merge(found, limit) if len(found) > 1 else found[0]} ORDER BY seq"
+    comparison, order = direction.comparison, direction.order
+    found = [f"SELECT seq, {values} FROM {one} AND seq {comparison} $3" for one in rows]
+    return f"{_merge(found, limit, order) if len(found) > 1 else found[0]} ORDER BY {order}"
 
 
-def _merge(searches: Sequence[str], limit: int) -> str:
+def _merge(searches: Sequence[str], limit: int, order: str) -> str:
     """Returns the rows of several searches, for an ORDER BY seq.
 
     Both engines read the searches together, in order, and stop at the LIMIT. If PostgreSQL sorts
     them instead, it reads at most the number of rows in this parameter from each.
     """
     start = "/* POSTGRES */ SELECT * FROM ( /* END */"
-    end = f"/* POSTGRES */ ORDER BY seq LIMIT ${limit}) AS part /* END */"
+    end = f"/* POSTGRES */ ORDER BY {order} LIMIT ${limit}) AS part /* END */"
     union = "\nUNION ALL\n".join(f"{start} {search} {end}" for search in searches)
     return f"/* POSTGRES */ SELECT * FROM ( /* END */\n{union}\n/* POSTGRES */ ) AS view /* END */"
 
 
 def intersect_indexes(
-    conditions: Sequence[_Rows], selected: Sequence[_Column], max_steps: str
+    conditions: Sequence[_Rows],
+    selected: Sequence[_Column],
+    max_steps: str,
+    direction: Direction,
 ) -> str:
     """Returns a skip-scan join: it finds the rows that meet several conditions, each by its index.
 
@@ -231,12 +271,14 @@ def intersect_indexes(
 
     If the number of steps reaches the maximum, the last row is the place where the search stopped.
     It has stop values instead of values, and its row may meet every condition or not.
+
+    The other direction is the same with the order reversed: there ``high`` is below ``low``.
     """
-    low = _seek(conditions[0], ">", "{}")
+    low = _seek(conditions[0], direction, "", "{}")
     high = low
     for more in conditions[1:]:
-        high = _seek(more, ">=", high)
-    after = "CASE WHEN low = high THEN low ELSE high - 1 END"
+        high = _seek(more, direction, "=", high)
+    after = f"CASE WHEN low = high THEN low ELSE high + {direction.previous} END"
     tables = (_OUTPUTS, _APPROVED_VERSIONS)[: len(conditions[0])]
     values = ", ".join(
         f"""CASE WHEN steps < {max_steps}
@@ -255,22 +297,23 @@ FROM skip_scan WHERE low = high OR high IS NOT NULL AND steps >= {max_steps}
 """
 
 
-def _seek(rows: _Rows, comparison: str, seq: str) -> str:
+def _seek(rows: _Rows, direction: Direction, equality: str, seq: str) -> str:
     """Returns the subquery for the next sequence number of an index, or of one for each table."""
     if len(rows) == 1:
-        return _seek_in(rows[0], comparison, seq)
+        return _seek_in(rows[0], direction, equality, seq)
     union = " UNION ALL ".join(
-        f"SELECT {_seek_in(one, comparison, 'bound')} AS seq" for one in rows
+        f"SELECT {_seek_in(one, direction, equality, 'bound')} AS seq" for one in rows
     )
     # OFFSET 0 keeps PostgreSQL from computing the bound again for each table.
     return (
-        f"(SELECT (SELECT min(seq) FROM ({union}) AS next_numbers) "
+        f"(SELECT (SELECT {direction.first}(seq) FROM ({union}) AS next_numbers) "
         f"FROM (SELECT CAST({seq} AS BIGINT) AS bound /* POSTGRES */ OFFSET 0 /* END */) AS start)"
     )
 
 
-def _seek_in(rows: str, comparison: str, seq: str) -> str:
-    return f"(SELECT seq FROM {rows} AND seq {comparison} {seq} ORDER BY seq LIMIT 1)"
+def _seek_in(rows: str, direction: Direction, equality: str, seq: str) -> str:
+    comparison = f"seq {direction.comparison}{equality} {seq}"
+    return f"(SELECT seq FROM {rows} AND {comparison} ORDER BY {direction.order} LIMIT 1)"
 
 
 def _value_at_high(value: str, tables: Sequence[str]) -> str:

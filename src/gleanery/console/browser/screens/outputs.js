@@ -1,0 +1,220 @@
+// The outputs of a group: filters, a grid over any number of outputs, a time bar, and one in detail.
+
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "../vendor/preact.js";
+import { get, path } from "../api.js";
+import { useKeys } from "../keys.js";
+import { useLoad } from "../load.js";
+import { replaceQuery } from "../router.js";
+import { Page } from "../shell.js";
+import { Button } from "../ui/controls.js";
+import { Empty, Loaded } from "../ui/feedback.js";
+import { plain } from "../ui/value.js";
+import { safeUrl } from "../ui/text.js";
+import { ExportButton } from "./export_dialog.js";
+import { OutputDetail } from "./output_detail.js";
+import { ColumnDialog, defaultColumns, storeColumns, storedColumns } from "./outputs_columns.js";
+import { Filters, filtersOf } from "./outputs_filters.js";
+import { Grid } from "./outputs_grid.js";
+import { useLive } from "./outputs_live.js";
+import { RowWindow } from "./outputs_rows.js";
+import { TimeBar } from "./outputs_timebar.js";
+
+const NARROW = matchMedia("(max-width: 760px)");
+
+export function Outputs({ group, query, session }) {
+  const fields = useLoad((signal) => get(path`v1/groups/${group}/fields`, {}, signal), [group]);
+  const jobs = useLoad((signal) => get(path`v1/groups/${group}`, { limit: 100 }, signal), [group]);
+  const [columns, setColumns] = useState(() => storedColumns(group));
+  const [isChoosing, setChoosing] = useState(false);
+  const found = fields.data?.fields ?? [];
+  const shown = columns ?? (fields.data && defaultColumns(found));
+  const choose = (chosen) => {
+    storeColumns(group, chosen);
+    setColumns(chosen);
+    setChoosing(false);
+  };
+  const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>
+    <${ExportButton} group=${group} filters=${filtersOf(query)} />`;
+  return html`<${Page} title="Outputs" wide crumbs=${[["Groups", ["groups"]], [group, ["groups", group]]]} actions=${actions}>
+    ${shown
+      ? html`<${Screen} ...${{ group, query, session, columns: shown, jobs: (jobs.data?.jobs ?? []).map((job) => job.job_id) }} />`
+      : html`<${Loaded} state=${fields}>${() => null}<//>`}
+    ${isChoosing && html`<${ColumnDialog} fields=${found} columns=${shown} onDone=${choose} onClose=${() => setChoosing(false)} />`}
+  <//>`;
+}
+
+function Screen({ group, query, session, columns, jobs }) {
+  const filters = filtersOf(query);
+  const [rows, view, onView] = useRows(group, query, filters, columns);
+  const [selected, setSelected] = useState(query.output ?? null);
+  const grid = useRef();
+  const isNarrow = useNarrow();
+  const [pending, showPending, liveState] = useNewRows(group, rows, view);
+  const change = (values) => replaceQuery({ ...query, ...values });
+  const setFilters = (next) => replaceQuery({ ...next, output: query.output });
+  const open = (outputId) => change({ output: outputId });
+  const close = () => {
+    change({ output: undefined });
+    grid.current?.focus();
+  };
+  const move = useSelection({ rows, grid, selected, setSelected, open, isOpen: Boolean(query.output) });
+  useGridKeys({ rows, grid, move, selected, close, isOpen: Boolean(query.output) });
+  const isEmpty = rows.isLoaded && rows.rows.length === 0 && rows.older === null && rows.newer === null && !rows.error;
+  return html`
+    <div class="outputs-bar">
+      <${Filters} filters=${filters} jobs=${jobs} onFilters=${setFilters} />
+      <${LiveState} state=${liveState} />
+    </div>
+    <div class=${query.output ? "outputs outputs-open" : "outputs"} onKeyDown=${(event) => pressKey(event, move, grid, () => selected && open(selected))}>
+      <div class="outputs-list">
+        ${pending > 0 && html`<button type="button" class="outputs-pill" onClick=${showPending}>${pillText(pending)}</button>`}
+        ${isEmpty
+          ? html`<${NoRows} filters=${filters} onClear=${() => setFilters({})} />`
+          : html`<${Grid} ...${{ rows, columns, isNarrow, selected, onView, control: grid }}
+              rowHeight=${isNarrow ? 66 : 40} onSelect=${setSelected} onOpen=${open} />`}
+        ${rows.newest !== null && html`<${TimeBar} newest=${rows.newest} oldest=${rows.oldest ?? rows.newest} ...${view} onJump=${(at) => rows.jump(at)} />`}
+      </div>
+      ${query.output && html`<${OutputDetail} key=${query.output} group=${group} outputId=${query.output} onClose=${close} session=${session} />`}
+    </div>`;
+}
+
+/** Returns the loaded rows, the visible part of them, and a function that says what is visible. */
+function useRows(group, query, filters, columns) {
+  const [, update] = useReducer((count) => count + 1, 0);
+  const [view, setView] = useState({ isAtTop: true });
+  const written = useRef(query.at);
+  const key = JSON.stringify([group, filters, columns]);
+  const rows = useMemo(() => {
+    const fixed = { ...filters, columns: JSON.stringify(columns.map((column) => column.path)), changes: true };
+    return new RowWindow((more, signal) => get(path`console/api/rows/${group}`, { ...fixed, ...more }, signal), update);
+  }, [key]);
+  useLayoutEffect(() => {
+    rows.jump(Number(query.at) || null);
+    return () => rows.stop();
+  }, [rows]);
+  useEffect(() => {
+    if (query.at === written.current) return;
+    written.current = query.at;
+    rows.jump(Number(query.at) || null);
+  }, [query.at]);
+  useEffect(() => {
+    // The position is in the URL, so that a reload or a bookmark shows the same rows.
+    const timer = setTimeout(() => {
+      const at = view.isAtTop || view.top === undefined ? undefined : String(view.top);
+      if (at === written.current) return;
+      written.current = at;
+      replaceQuery({ ...query, at });
+    }, 500);
+    return () => clearTimeout(timer);
+  });
+  const onView = (top, bottom, isAtTop) => {
+    if (top !== view.top || bottom !== view.bottom || isAtTop !== view.isAtTop) setView({ top, bottom, isAtTop });
+  };
+  return [rows, view, onView];
+}
+
+/** Returns the number of new rows that wait, a function that shows them, and the state of the updates. */
+function useNewRows(group, rows, view) {
+  const [page, setPage] = useState(null);
+  const current = useRef();
+  current.current = { rows, isAtTop: view.isAtTop };
+  const state = useLive(group, async (deletedId, signal) => {
+    const { rows: before } = current.current;
+    if (!before.isLoaded) return;
+    const found = await before.loadNewest(signal);
+    const { rows: loaded, isAtTop } = current.current;
+    if (loaded !== before) return;
+    if (deletedId) loaded.remove(deletedId);
+    if (!found.rows.length) return;
+    if (isAtTop && found.newer === null) loaded.add(found);
+    else setPage({ of: loaded, count: found.newer === null ? found.rows.length : Infinity });
+  });
+  const count = page?.of === rows ? page.count : 0;
+  const show = () => {
+    setPage(null);
+    rows.jump(null);
+  };
+  useEffect(() => {
+    if (view.isAtTop && count > 0) show(); // the person has scrolled up to them
+  }, [view.isAtTop, count]);
+  return [count, show, state];
+}
+
+function useSelection({ rows, grid, selected, setSelected, open, isOpen }) {
+  return (step) => {
+    const list = rows.rows;
+    const at = list.findIndex((row) => row.output_id === selected);
+    const next = at < 0 ? grid.current.firstVisible : Math.min(Math.max(at + step, 0), list.length - 1);
+    if (!list[next]) return;
+    setSelected(list[next].output_id);
+    grid.current.show(next);
+    grid.current.focus();
+    if (isOpen) open(list[next].output_id);
+  };
+}
+
+function useGridKeys({ rows, grid, move, selected, close, isOpen }) {
+  const jump = async (position) => {
+    await rows.jump(position);
+    grid.current?.focus();
+  };
+  useKeys(
+    [
+      { keys: ["j"], label: "Next output", run: () => move(1) },
+      { keys: ["k"], label: "Previous output", run: () => move(-1) },
+      { keys: ["/"], label: "Filter", run: () => document.querySelector(".outputs-value")?.focus() },
+      { keys: ["g"], label: "Newest outputs", run: () => jump(null) },
+      { keys: ["G"], label: "Oldest outputs", run: () => rows.oldest !== null && jump(rows.oldest) },
+      { keys: ["o"], label: "Open the source of the output", run: () => openSource(rows, selected) },
+      ...(isOpen ? [{ keys: ["Escape"], label: "Close the output", run: close }] : []),
+    ],
+    { title: "Outputs" },
+  );
+}
+
+function openSource(rows, selected) {
+  const row = rows.rows.find((one) => one.output_id === selected);
+  const url = row && safeUrl(plain(row.source_url));
+  if (url) open(url.href, "_blank", "noreferrer,noopener");
+}
+
+/** Keys of the grid itself. Enter is not a shortcut of the screen: it also presses buttons. */
+function pressKey(event, move, grid, openSelected) {
+  if (!event.target.classList?.contains("outputs-canvas")) return;
+  const size = grid.current.size;
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: size, PageUp: -size };
+  if (event.key in steps) move(steps[event.key]);
+  else if (event.key === "Enter") openSelected();
+  else return;
+  event.preventDefault();
+}
+
+function pillText(count) {
+  if (count === Infinity) return "More than 200 new changes";
+  return count === 1 ? "1 new change" : `${count} new changes`;
+}
+
+function LiveState({ state }) {
+  if (state === "live") return html`<span class="outputs-live" title="New changes appear at once"><i></i>Live</span>`;
+  if (state === "hidden") return null;
+  return html`<span class="outputs-live outputs-late" role="status" title=${state.message}><i></i>Updates interrupted: ${state.message}</span>`;
+}
+
+function NoRows({ filters, onClear }) {
+  if (Object.keys(filters).length) {
+    return html`<${Empty} icon="filter" title="No output fits the filters">
+      <${Button} onClick=${onClear}>Remove all filters<//>
+    <//>`;
+  }
+  return html`<${Empty} icon="inbox" title="No outputs yet">Outputs appear here as soon as a scraper stores them in this group.<//>`;
+}
+
+function useNarrow() {
+  const [isNarrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const update = () => setNarrow(NARROW.matches);
+    NARROW.addEventListener("change", update);
+    return () => NARROW.removeEventListener("change", update);
+  }, []);
+  return isNarrow;
+}

@@ -1,0 +1,80 @@
+// The columns of the grid: chosen from the fields of the group, and kept for the group.
+
+import { html, useState } from "../vendor/preact.js";
+import { percent } from "../format.js";
+import { Button, Checkbox, Dialog } from "../ui/controls.js";
+import { Empty } from "../ui/feedback.js";
+import { Text } from "../ui/text.js";
+
+const NAME = "gleanery.columns.";
+const DEFAULT = 5;
+const MAX = 12;
+
+/** Returns the stored columns of a group: [{ path, kind }, …]; null if none are stored. */
+export function storedColumns(group) {
+  try {
+    const found = JSON.parse(localStorage.getItem(NAME + group));
+    return Array.isArray(found) && found.every((one) => typeof one.path === "string") ? found.slice(0, MAX) : null;
+  } catch {
+    return null;
+  }
+}
+
+export function storeColumns(group, columns) {
+  if (columns) localStorage.setItem(NAME + group, JSON.stringify(columns));
+  else localStorage.removeItem(NAME + group);
+}
+
+/** Returns the columns that most people want first: names, numbers, short texts. */
+export function defaultColumns(fields) {
+  return fields
+    .filter((field) => kindOf(field) !== "object")
+    .map((field) => [rank(field), field])
+    .sort(([one], [other]) => other - one)
+    .slice(0, DEFAULT)
+    .map(([, field]) => column(field));
+}
+
+function rank(field) {
+  const kind = kindOf(field);
+  const isName = /(^|[._])(title|name|label|headline)$/i.test(field.path);
+  const isLong = (field.length?.median ?? 0) > 60;
+  const bonus = { number: 0.2, string: isLong ? -0.3 : 0.1, boolean: 0.05, array: -0.3 }[kind] ?? 0;
+  return field.fill_rate * 2 + (isName ? 2 : 0) + bonus - (field.path.includes(".") ? 0.2 : 0);
+}
+
+function kindOf(field) {
+  const [kind] = Object.entries(field.kinds).sort(([, one], [, other]) => other - one)[0] ?? ["string"];
+  return kind === "integer" ? "number" : kind.replace("empty_", "");
+}
+
+const column = (field) => ({ path: field.path, kind: kindOf(field) });
+
+/** A dialog in which the person chooses columns. onDone(null) goes back to the usual ones. */
+export function ColumnDialog({ fields, columns, onDone, onClose }) {
+  const [chosen, setChosen] = useState(columns);
+  const paths = new Set(chosen.map((one) => one.path));
+  const isFull = chosen.length >= MAX;
+  const change = (field, isChosen) =>
+    setChosen(isChosen ? [...chosen, column(field)] : chosen.filter((one) => one.path !== field.path));
+  const actions = html`
+    <${Button} kind="quiet" onClick=${() => onDone(null)}>Use the usual columns<//>
+    <${Button} kind="primary" onClick=${() => onDone(chosen)}>Show ${chosen.length} columns<//>`;
+  return html`<${Dialog} title="Columns" onClose=${onClose} actions=${actions}>
+    <p class="muted">They are shown in the order in which you choose them, at most ${MAX}. The share says how many outputs have a value.</p>
+    ${fields.length === 0 && html`<${Empty} icon="fields" title="No fields yet">The fields are counted when outputs are stored.<//>`}
+    <ul class="outputs-fields">
+      ${fields.map(
+        (field) => html`<li key=${field.path}>
+          <${Checkbox}
+            label=${html`<${Text}>${field.path}<//>`}
+            checked=${paths.has(field.path)}
+            disabled=${isFull && !paths.has(field.path)}
+            onValue=${(value) => change(field, value)}
+          />
+          <small class="muted">${kindOf(field)} · ${percent(field.fill_rate)}</small>
+        </li>`,
+      )}
+    </ul>
+  <//>`;
+}

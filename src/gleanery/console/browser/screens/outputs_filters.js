@@ -1,0 +1,90 @@
+// The filters of the grid: a chip for each, and a form that adds one.
+
+import { html, useId, useState } from "../vendor/preact.js";
+import { Button } from "../ui/controls.js";
+import { Icon } from "../ui/icons.js";
+import { Text } from "../ui/text.js";
+
+const CHOICES = {
+  approved: [["true", "approved"], ["false", "not approved"]],
+  view: [["approved", "last approved version"]],
+};
+const FILTERS = {
+  job_id: { label: "Job", hint: "crawl-7" },
+  url: { label: "Source URL", hint: "https://shop.example/1" },
+  country: { label: "Country", hint: "Germany or DE" },
+  region: { label: "Region", hint: "DE-BY" },
+  created_after: { label: "Changed since", type: "date" },
+  approved: { label: "Approval" },
+  view: { label: "View" },
+};
+
+/** Returns the filters in the query of the route. */
+export function filtersOf(query) {
+  return Object.fromEntries(Object.keys(FILTERS).filter((name) => query[name]).map((name) => [name, query[name]]));
+}
+
+export function Filters({ filters, jobs, onFilters }) {
+  const remove = (name) => onFilters({ ...filters, [name]: undefined });
+  return html`<div class="outputs-filters">
+    <${AddFilter} jobs=${jobs} onAdd=${(name, value) => onFilters(compatible({ ...filters, [name]: value }, name))} />
+    ${Object.entries(filters).map(
+      ([name, value]) => html`<span key=${name} class="outputs-chip">
+        <span class="muted">${FILTERS[name].label}</span>
+        <strong><${Text}>${textOf(name, value)}<//></strong>
+        <button type="button" aria-label=${`Remove the filter ${FILTERS[name].label}`} onClick=${() => remove(name)}><${Icon} name="close" /></button>
+      </span>`,
+    )}
+  </div>`;
+}
+
+// The approved view has only approved outputs, so the service rejects both together.
+function compatible(filters, added) {
+  if (filters.approved && filters.view) delete filters[added === "view" ? "approved" : "view"];
+  return filters;
+}
+
+function textOf(name, value) {
+  return CHOICES[name]?.find(([key]) => key === value)?.[1] ?? value;
+}
+
+function AddFilter({ jobs, onAdd }) {
+  const [name, setName] = useState("job_id");
+  const [value, setValue] = useState("");
+  const id = useId();
+  const choices = CHOICES[name];
+  const submit = (event) => {
+    event.preventDefault();
+    const chosen = value.trim() || choices?.[0][0];
+    if (!chosen) return;
+    onAdd(name, chosen);
+    setValue("");
+  };
+  const choose = (event) => {
+    setName(event.target.value);
+    setValue("");
+  };
+  return html`<form class="outputs-add" onSubmit=${submit}>
+    <select class="outputs-name" aria-label="Filter by" value=${name} onChange=${choose}>
+      ${Object.entries(FILTERS).map(([key, { label }]) => html`<option key=${key} value=${key}>${label}</option>`)}
+    </select>
+    ${choices
+      ? html`<select class="outputs-value" aria-label="Value" value=${value || choices[0][0]} onChange=${(event) => setValue(event.target.value)}>
+          ${choices.map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}
+        </select>`
+      : html`<input
+          class="outputs-value"
+          aria-label="Value"
+          type=${FILTERS[name].type ?? "text"}
+          placeholder=${FILTERS[name].hint}
+          autocomplete="off"
+          spellcheck=${false}
+          list=${name === "job_id" ? id : undefined}
+          value=${value}
+          onInput=${(event) => setValue(event.target.value)}
+          onKeyDown=${(event) => event.key === "Escape" && event.target.blur()}
+        />`}
+    <datalist id=${id}>${jobs.map((job) => html`<option key=${job} value=${job} />`)}</datalist>
+    <${Button} icon="filter" aria-label="Add the filter" title="Add the filter (Enter)" type="submit" />
+  </form>`;
+}

@@ -1,0 +1,124 @@
+// The grid: shows the rows around the scroll position, and asks for more near both ends.
+
+import { html, useEffect, useLayoutEffect, useReducer, useRef } from "../vendor/preact.js";
+import { Button } from "../ui/controls.js";
+import { Loading, Problem } from "../ui/feedback.js";
+import { Cell, FIXED, Row, template } from "./outputs_cells.js";
+import { indexOf } from "./outputs_rows.js";
+
+const HEADER = 36;
+const OVERSCAN = 3;
+const NEAR = 30; // rows before an end, at which the next page is loaded
+
+/**
+ * view: { first, last } of the visible rows, kept by the caller in a ref, with scroll(index).
+ * onView() is called after it has changed.
+ */
+export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onSelect, onOpen, onView, control }) {
+  const box = useRef();
+  const anchor = useRef(null);
+  const [, update] = useReducer((count) => count + 1, 0);
+  const { rows } = loaded;
+  const [first, last] = visible(box.current, rows.length, rowHeight);
+  const scrolled = () => {
+    const at = Math.floor(box.current.scrollTop / rowHeight);
+    const isTop = box.current.scrollTop < rowHeight / 2 && loaded.newer === null;
+    anchor.current = isTop || !rows[at] ? null : { cursor: rows[at].cursor, offset: box.current.scrollTop - at * rowHeight };
+    update();
+  };
+  useLayoutEffect(() => {
+    anchor.current = loaded.newer === null || !rows.length ? null : { cursor: rows[0].cursor, offset: 0 };
+  }, [loaded, loaded.jumps]);
+  useLayoutEffect(() => {
+    // Pages were added or left out above: the same row stays at the same place.
+    const at = anchor.current;
+    box.current.scrollTop = at ? indexOf(rows, at.cursor) * rowHeight + at.offset : 0;
+    update();
+  }, [loaded, loaded.version, rowHeight]);
+  useEffect(() => {
+    const observer = new ResizeObserver(update);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  useEffect(() => {
+    onView(rows[first]?.cursor, rows[last - 1]?.cursor, isAtTop(box.current, loaded, rowHeight));
+    if (!loaded.isLoaded || loaded.error || loaded.isPaused) return;
+    if (last > rows.length - NEAR) loaded.loadOlder();
+    if (first < NEAR) loaded.loadNewer();
+  });
+  control.current = {
+    focus: () => box.current.firstChild.focus({ preventScroll: true }),
+    firstVisible: first,
+    size: Math.max(last - first - 1, 1),
+    show: (at) => showRow(box.current, at, rowHeight),
+  };
+  const shown = rows.slice(Math.max(first - OVERSCAN, 0), last + OVERSCAN);
+  const selectedId = shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined;
+  const height = rows.length * rowHeight;
+  return html`<div ref=${box} class="outputs-grid" onScroll=${scrolled}>
+    <div
+      class="outputs-canvas"
+      role="grid"
+      tabindex="0"
+      aria-label="Outputs, newest change first"
+      aria-rowcount="-1"
+      aria-colcount=${columns.length + FIXED}
+      aria-activedescendant=${selectedId}
+      aria-busy=${loaded.isLoaded ? undefined : "true"}
+      style=${isNarrow ? {} : template(columns)}
+    >
+      <${Header} columns=${columns} />
+      <div class="outputs-body" role="rowgroup" style=${{ height: `${height}px` }}>
+        ${shown.map((row, at) => html`<${Row}
+          key=${row.output_id}
+          ...${{ row, columns, onSelect, onOpen }}
+          top=${(Math.max(first - OVERSCAN, 0) + at) * rowHeight}
+          isSelected=${row.output_id === selected}
+        />`)}
+      </div>
+    </div>
+    <${Rest} loaded=${loaded} />
+  </div>`;
+}
+
+function Header({ columns }) {
+  return html`<div class="outputs-head" role="rowgroup"><div class="outputs-row" role="row">
+    <${Cell} role="columnheader" class="outputs-when">Changed<//>
+    ${columns.map((column) => html`<${Cell} key=${column.path} role="columnheader" class=${column.kind} title=${column.path} text=${column.path} />`)}
+    <${Cell} role="columnheader">Job<//>
+    <${Cell} role="columnheader">Source<//>
+    <${Cell} role="columnheader">Change<//>
+    <${Cell} role="columnheader">Approval<//>
+  </div></div>`;
+}
+
+/** What follows the last row: loading, an error, or a pause of the search. */
+function Rest({ loaded }) {
+  if (loaded.error) return html`<div class="outputs-rest"><${Problem} error=${loaded.error} onRetry=${loaded.retry} /></div>`;
+  if (loaded.isPaused) {
+    return html`<div class="outputs-rest">
+      <p class="muted">No match in a large part of the group.</p>
+      <${Button} small onClick=${() => loaded.resume()}>Search further<//>
+    </div>`;
+  }
+  if (!loaded.isLoaded || loaded.older !== null) return html`<div class="outputs-rest"><${Loading} /></div>`;
+  return loaded.rows.length > 0 && html`<p class="outputs-rest muted">This is the oldest output.</p>`;
+}
+
+function visible(box, count, rowHeight) {
+  if (!box) return [0, 0];
+  const first = Math.floor(box.scrollTop / rowHeight);
+  const size = Math.ceil((box.clientHeight - HEADER) / rowHeight) + 1;
+  return [Math.min(first, Math.max(count - 1, 0)), Math.min(first + size, count)];
+}
+
+function isAtTop(box, loaded, rowHeight) {
+  return loaded.newer === null && box.scrollTop < rowHeight / 2;
+}
+
+function showRow(box, at, rowHeight) {
+  const space = box.clientHeight - HEADER;
+  const top = at * rowHeight;
+  if (top < box.scrollTop) box.scrollTop = top;
+  else if (top + rowHeight > box.scrollTop + space) box.scrollTop = top + rowHeight - space;
+}
