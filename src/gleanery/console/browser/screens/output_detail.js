@@ -26,6 +26,9 @@ export function OutputDetail({ group, outputId, onClose, session }) {
     // On a narrow screen the pane covers the list. Beside the list, the keys of the list go on.
     if (matchMedia("(max-width: 1000px)").matches) ref.current.focus();
   }, []);
+  useEffect(() => {
+    ref.current.scrollTop = 0;
+  }, [outputId]);
   return html`<aside class="output-pane" aria-label="Output" aria-busy=${state.isLoading ? "true" : undefined} tabindex="-1" ref=${ref}>
     <header>
       <h2>Output</h2>

@@ -74,7 +74,7 @@ function Screen({ group, query, session, columns, jobs }) {
               rowHeight=${isNarrow ? 66 : 40} onSelect=${setSelected} onOpen=${open} />`}
         ${rows.newest !== null && html`<${TimeBar} newest=${rows.newest} oldest=${rows.oldest ?? rows.newest} ...${view} onJump=${(at) => rows.jump(at)} />`}
       </div>
-      ${query.output && html`<${OutputDetail} key=${query.output} group=${group} outputId=${query.output} onClose=${close} session=${session} />`}
+      ${query.output && html`<${OutputDetail} group=${group} outputId=${query.output} onClose=${close} session=${session} />`}
     </div>`;
 }
 
