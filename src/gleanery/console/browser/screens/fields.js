@@ -24,7 +24,9 @@ export function Fields({ group, query, session }) {
     async (signal) => {
       const read = send("GET", path`v1/groups/${group}/fields`, { query: { job_id: job }, signal });
       const [fields, settings] = await Promise.all([read, readGroup(group, MAX_JOBS, signal)]);
-      return { found: parseExact(await fields.text()), settings };
+      const text = await fields.text();
+      // Only the schema is sent back. A statistic such as 1.0 has to be a number to compute with.
+      return { found: { ...JSON.parse(text), schema: parseExact(text).schema }, settings };
     },
     [group, job],
   );
@@ -108,7 +110,7 @@ function kindsOf(field, counted) {
 }
 
 const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
-const short = (value) => digits.format(Number(value?.rawJSON ?? value));
+const short = (value) => digits.format(value);
 const span = (from, to) => (from === to ? from : `${from} – ${to}`);
 
 function lengthOf(length) {
