@@ -10,7 +10,7 @@ const NOTHING = { items: [], next: null, isLoading: true };
  * Loads the first page when a dependency changes. load(next, signal) resolves to { items, next, … }; next of the last page is null.
  * Returns items, isLoading, error, first (the first page), hasMore, more() and reload(), and for Loaded also data.
  */
-export function usePageList(load, dependencies) {
+export function usePages(load, dependencies) {
   const [state, setState] = useState(NOTHING);
   const current = useRef();
   const controller = useRef();
