@@ -23,7 +23,7 @@ COMPILE := $(BIN)/python -m compileall -q src
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
-	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
+	@echo "make test       run all tests, on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (under 12 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
@@ -53,8 +53,21 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist worksteal --duratio
 quick: $(VENV)/.dev
 	$(PYTEST) -m 'not thorough' $(ARGS)
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev chromium-if-possible
 	$(PYTEST) $(ARGS)
+
+# Without Chromium the tests of the console are skipped, and say so. A Debian package; other systems need the program.
+# The tests draw text, so a font is needed.
+HAS_CHROMIUM     := command -v chromium >/dev/null || command -v google-chrome >/dev/null
+INSTALL_CHROMIUM := apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core
+.PHONY: chromium chromium-if-possible
+chromium:
+	@$(HAS_CHROMIUM) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
+		{ echo "Install Chromium first: sudo apt-get install chromium"; exit 1; }; $(INSTALL_CHROMIUM); }
+
+chromium-if-possible:
+	@$(HAS_CHROMIUM) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { $(INSTALL_CHROMIUM); }; } || \
+		echo "Chromium is not installed, and cannot be installed here: the tests of the console are skipped"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -62,6 +75,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python checks/sync_client.py --check
+	$(BIN)/python checks/console_vendor.py
 	$(BIN)/python checks/advisories.py
 
 long: $(VENV)/.dev
@@ -81,12 +95,7 @@ proxies: $(VENV)/.dev
 		apt-get update -q && apt-get install -q -y --no-install-recommends nginx-light haproxy; fi
 	$(PYTEST) tests/slow/test_proxies.py tests/api/test_path_prefix.py $(ARGS)
 
-# A Debian package; other systems need the program chromium. The tests draw text, so a font is needed.
-browser: $(VENV)/.dev
-	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
-		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
-			{ echo "Install Chromium first: sudo apt-get install chromium"; exit 1; }; \
-		apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; fi
+browser: $(VENV)/.dev chromium
 	$(BIN)/pytest -n 2 --durations=10 tests/slow/test_reference_in_browser.py $(ARGS)
 
 # Debian packages; other systems need the programs.

@@ -31,9 +31,11 @@ _CLIENT_FOLDERS = (Path("tests/client"), Path("tests/cli/data"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let make quick run the tests of the client on SQLite only. make test runs them on both."""
+    """Let make quick run the tests of the client on SQLite only, and none in a browser."""
     folders = [config.rootpath / folder for folder in _CLIENT_FOLDERS]
     for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.thorough)
         parameters = getattr(item, "callspec", None)
         if parameters is None or parameters.params.get("engine") != "postgres":
             continue

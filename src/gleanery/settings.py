@@ -94,6 +94,10 @@ _NOT_NEGATIVE = _at_least(0)
 _FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "a folder, not a file")
 _FILE = Check(Path.is_file, "an existing file")
 _POSTGRES_URL = Check(_is_postgres_url, "a URL that starts with postgresql://")
+_NO_BASE_URL = (
+    "Give --base-url, the URL under which clients reach the service, such as "
+    "https://data.example.com"
+)
 _BASE_URL = Check(_is_base_url, "an http or https URL in ASCII, without query and fragment")
 _ENDPOINT_URL = Check(_is_endpoint_url, "an http or https URL in ASCII, without path and query")
 _BLOBS_LOCATION = Check(_is_blobs_location, "a folder or s3://bucket/prefix")
@@ -225,6 +229,13 @@ class Settings:
     max_file_bytes: int = setting(
         _GIB, "Maximum size of a file.", _POSITIVE, default_text="`1073741824` (1 GiB)"
     )
+    max_export_bytes: int = setting(
+        4 * _GIB,
+        "Maximum size of an export as CSV or Parquet, and of its outputs as JSON lines. It is "
+        "written to the folder `exports` in the data folder before it is sent.",
+        _POSITIVE,
+        default_text="`4294967296` (4 GiB)",
+    )
     max_page_bytes: int = setting(
         16 * _MIB,
         "Maximum size of a page or list in a response, but at least one item. The rest is on the "
@@ -283,6 +294,14 @@ class Settings:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
 
+    def checked_address(self) -> str:
+        """Return the address, for a command that checks no other setting. Raises SettingsError."""
+        if self.base_url is None and self.host in _WILDCARDS:
+            raise SettingsError(_NO_BASE_URL)
+        if self.base_url is not None and not _BASE_URL.is_valid(self.base_url):
+            raise SettingsError(f"--base-url must be {_BASE_URL.rule}")
+        return self.address
+
     @property
     def sqlite_file(self) -> Path:
         return self.data / "gleanery.sqlite"
@@ -340,10 +359,7 @@ class Settings:
                 "--tls-key, or --behind-proxy if a proxy terminates TLS"
             )
         if self.base_url is None and (self.behind_proxy or self.host in _WILDCARDS):
-            yield (
-                "Give --base-url, the URL under which clients reach the service, such as "
-                "https://data.example.com"
-            )
+            yield _NO_BASE_URL
         if self.database is not None and self.secret_key is None:
             yield (
                 "With --database, set the variable GLEANERY_SECRET_KEY to the key for cookie and "

@@ -27,7 +27,13 @@ from gleanery.storage.outputs import apply, approved_view, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
 from gleanery.storage.reviews import reading
-from gleanery.storage.sessions import cookies, local_storage, summaries, whole_records
+from gleanery.storage.sessions import (
+    cookies,
+    local_storage,
+    record_listing,
+    summaries,
+    whole_records,
+)
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 from tests.support.databases import undo_newest_migration
@@ -431,6 +437,21 @@ def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str)
         [access] = found.of(table)
         assert "organization_id=" in access.bounds
         assert not access.tested & {"host", "profile"}
+
+
+@pytest.mark.parametrize("name", ["_LIST_COOKIES", "_LIST_ENTRIES"])
+def test_records_without_values_are_found_by_their_host(planner: Planner, name: str) -> None:
+    table = "cookies" if name == "_LIST_COOKIES" else "local_storage"
+    [access] = planner.plan(getattr(record_listing, name)).of(table)
+    assert access.index == f"{table}_by_host"
+    assert access.bounds >= {"organization_id=", "host=", "profile="}
+
+
+@pytest.mark.parametrize("name", ["_FIND_COOKIE", "_FIND_ENTRY"])
+def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
+    table = "cookies" if name == "_FIND_COOKIE" else "local_storage"
+    [access] = planner.plan(getattr(record_listing, name)).of(table)
+    assert access.bounds >= {"id>", "id<"} or access.bounds >= {"rowid>", "rowid<"}
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:

@@ -17,7 +17,7 @@ def chromium_path() -> str:
     """Returns the path of Chromium. Skips the test where it is not installed."""
     path = next(filter(None, map(shutil.which, _COMMANDS)), None)
     if path is None:
-        pytest.skip("needs chromium: make browser and make sessions install it")
+        pytest.skip("needs chromium: as root, make test installs it where there is apt-get")
     return path
 
 

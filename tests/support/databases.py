@@ -101,7 +101,15 @@ _UNDO = {
         {"reviews": "as_of output_ids skipped_output_ids findings", "bulk_jobs": "as_of"},
         indexes="reviews_by_review_id",
     ),
-    "console": _Undo({"reviews": "person"}, "login_links console_sessions"),
+    "console": _Undo(
+        {
+            "reviews": "person",
+            "jobs": "waits_since approved_seq",
+            "groups": "approved_count daily_changes",
+        },
+        "login_links console_sessions",
+        "jobs_waiting tokens_of_organization",
+    ),
 }
 
 

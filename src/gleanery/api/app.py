@@ -19,6 +19,7 @@ from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
 from gleanery.api.service_metrics import observe_service
+from gleanery.api.table_exports import TableExports
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import open_blobs
@@ -68,6 +69,7 @@ def build_app(
     request_limit = ConcurrencyLimit(settings.max_requests)
     token_use = TokenUse(database, clock)
     authenticator = Authenticator(database, settings.token_cache_seconds, clock, token_use)
+    rate_limiter = _create_rate_limiter(settings)
     services = Services(
         settings=settings,
         address=settings.address,
@@ -76,6 +78,7 @@ def build_app(
         computations=FairThread(),
         compressions=FairThread(),
         large_batches=LargeBatches(),
+        table_exports=TableExports(settings.data, settings.max_export_bytes),
         blobs=blobs,
         vault=vault,
         read_auditor=ReadAuditor(),
@@ -94,11 +97,12 @@ def build_app(
         ),
         readiness=Readiness(database),
         authenticator=authenticator,
+        rate_limiter=rate_limiter,
         openapi_json=cache(lambda: openapi.encoded(document())),
         reference_page=cache(lambda: reference.build_page(document())),
     )
     sweep = Sweep(database, blobs, vault, token_use, settings, clock, sweep_clock(database, clock))
-    return App(services, authenticator, sweep, _create_rate_limiter(settings))
+    return App(services, authenticator, sweep, rate_limiter)
 
 
 def _create_rate_limiter(settings: Settings) -> RateLimiter | None:

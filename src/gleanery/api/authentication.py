@@ -31,8 +31,11 @@ _SESSION_HEADERS = (b"cookie", console_login.KEY_HEADER, console_login.SITE_HEAD
 class Authenticator:
     """Finds the grant of a token, or of a session of the console.
 
-    A grant is cached for ``seconds``, so a revocation takes effect after that time at the latest.
-    The key of the cache is a digest of the headers, never the token.
+    The grant of a token is cached for ``seconds``, so a revocation takes effect after that time at
+    the latest. The grant of a session is not reused: a session ends at once in every process. The
+    key of the cache is a digest of the headers, never the token.
+
+    A request with both a token and a session has the rights of the token.
     """
 
     def __init__(
@@ -102,7 +105,9 @@ class Authenticator:
         self._token_use.note(grant.token_id)
         if len(self._grants) >= _MAX_CACHED:
             self._grants.clear()
-        self._grants[caller] = (now + self._seconds, grant)
+        # The organization of a session stays known, so that its requests are queued fairly.
+        seconds = self._seconds if grant.session is None else 0
+        self._grants[caller] = (now + seconds, grant)
         return grant
 
     async def _read_grant(self, headers: Mapping[bytes, bytes]) -> tokens.Grant:
@@ -126,17 +131,12 @@ class Authenticator:
             raise invalid_token()
         return grant
 
-    def forget_session(self, session_id: int) -> None:
-        """Removes the cached grants of a session, which has changed or ended."""
-        self._forget(lambda grant: grant.session is not None and grant.session.id == session_id)
-
     def forget_token(self, token_id: int) -> None:
-        """Removes the cached grants of a token, also those of its sessions."""
-        self._forget(lambda grant: grant.token_id == token_id)
-
-    def _forget(self, is_meant: Callable[[tokens.Grant], bool]) -> None:
+        """Removes the cached grants of a token that was revoked in this process."""
         self._grants = {
-            caller: cached for caller, cached in self._grants.items() if not is_meant(cached[1])
+            caller: cached
+            for caller, cached in self._grants.items()
+            if cached[1].token_id != token_id
         }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from gleanery.api.authentication import Authenticator
 from gleanery.api.file_links import FileLinks, needs_links
 from gleanery.api.readiness import Readiness
+from gleanery.api.table_exports import TableExports
 from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
@@ -28,6 +29,7 @@ from gleanery.values import timestamps
 from gleanery.values.compression import Codec
 
 if TYPE_CHECKING:
+    from gleanery.api.rate_limits import RateLimiter
     from gleanery.api.reference import ReferencePage
 
 Query = TypeVar("Query")
@@ -51,6 +53,8 @@ class Services:
     """Compresses large responses."""
     large_batches: LargeBatches
     """Prepares large batches in another process."""
+    table_exports: TableExports
+    """Converts exports to CSV and Parquet in other processes."""
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor
@@ -70,6 +74,7 @@ class Services:
     telemetry: Telemetry
     readiness: Readiness
     authenticator: Authenticator
+    rate_limiter: RateLimiter | None
     openapi_json: Callable[[], bytes]
     reference_page: Callable[[], ReferencePage]
 

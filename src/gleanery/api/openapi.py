@@ -312,6 +312,8 @@ def _success(operation: Operation, schemas: _Schemas, example: Example) -> Docum
             name: {"description": text, "schema": {"type": "string"}, "required": True}
             for name, text in operation.response_headers.items()
         }
+    for media_type in operation.other_media_types:
+        success["content"][media_type] = {"schema": {"type": "string"}}
     if operation.may_be_text:
         success["content"][_TEXT] = {"schema": {"type": "string"}}
     if operation.response is bytes:  # the media type is that of the file

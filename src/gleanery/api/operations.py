@@ -63,6 +63,8 @@ class Operation:
     ``str`` is a document of any media type. The handler gets its bytes, because a document may
     say its encoding itself.
     """
+    max_body_bytes: int | None = None
+    """Limit of a JSON body, if it is smaller than that of the settings."""
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body."""
     accepts_idempotency_key: bool = False
@@ -77,6 +79,8 @@ class Operation:
     status: int = 200
     """Status of success; 307 for a redirect, which has no body."""
     media_type: str = "application/json"
+    other_media_types: tuple[str, ...] = ()
+    """Other media types that a parameter of the request can choose."""
     may_be_text: bool = False
     """True if a successful response can be ``text/plain``, too."""
     response_headers: Mapping[str, str] = field(default_factory=dict)
@@ -133,6 +137,7 @@ _SESSION_HEADERS = {
     "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
     "Content-Disposition": "Name of the file, as the tool calls it.",
 }
+_TABLE_TYPES = ("text/csv", "application/vnd.apache.parquet")
 _EXPORT_HEADERS = {"Gleanery-Cursor": "Position at which the change feed continues."}
 
 OPERATIONS = (
@@ -520,11 +525,15 @@ OPERATIONS = (
         "end of the export is there exactly once, also while others write. To continue, pass the "
         "header `Gleanery-Cursor` of the response as `cursor` to `GET /v1/changes/{group_id}`, "
         "with the same `view`. The response is sent in chunks: if the last chunk is missing, the "
-        "export is incomplete.",
+        "export is incomplete. With `format=csv` or `format=parquet`, the response is a table. The "
+        "service converts it first, and sends it with a length; Parquet needs the extra `parquet` "
+        "where the service is installed. For a large group, `gleanery export` is the better way: "
+        "it converts where it runs.",
         scopes=("outputs:read",),
-        query=requests.OutputFilters,
+        query=requests.ExportQuery,
         response=str,
         media_type="application/x-ndjson",
+        other_media_types=_TABLE_TYPES,
         response_headers=_EXPORT_HEADERS,
         extra_errors=(505,),
     ),
@@ -550,6 +559,7 @@ OPERATIONS = (
         query=requests.SignedExportQuery,
         response=str,
         media_type="application/x-ndjson",
+        other_media_types=_TABLE_TYPES,
         response_headers=_EXPORT_HEADERS,
         extra_errors=(403, 505),
     ),

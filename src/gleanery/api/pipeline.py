@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gleanery.api import batch_bodies, binding, body_decoding, content_coding, error_responses
+from gleanery.api.all_operations import ALL_OPERATIONS
 from gleanery.api.authentication import Authenticator
 from gleanery.api.context import AnyContext, RequestContext, Response, Services
-from gleanery.api.all_operations import ALL_OPERATIONS
 from gleanery.api.operations import Handler, Operation
 from gleanery.api.page_batches import PageBatches
 from gleanery.api.repeats import BoundRequest, memo_of
@@ -314,7 +314,8 @@ class RequestPipeline:
         if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
             context.body = binding.read_lines(body, settings.max_body_bytes, body_bytes)
             return operation.ndjson_handler
-        text = await binding.read_body(body, settings.max_body_bytes, body_bytes)
+        max_bytes = operation.max_body_bytes or settings.max_body_bytes
+        text = await binding.read_body(body, min(max_bytes, settings.max_body_bytes), body_bytes)
         limits = (settings.max_records, settings.max_json_values)
         if operation.body == list[OutputIn]:
             options = BatchOptions.from_query(context.query)

@@ -580,8 +580,19 @@ class OutputQuery(OutputFilters):
     )
 
 
-class ExportLinkQuery(OutputFilters):
-    """Filters of the export, and the validity of the link."""
+class ExportQuery(OutputFilters):
+    """Filters and format of an export."""
+
+    format: Literal["jsonl", "csv", "parquet"] = Field(
+        default="jsonl",
+        description="jsonl: one JSON object per line, sent while it is read. csv and parquet: a "
+        "table with a column for each member of an output and for each key of its `data`, in the "
+        "same form as `gleanery export` writes it. It is sent when it is complete.",
+    )
+
+
+class ExportLinkQuery(ExportQuery):
+    """Filters and format of the export, and the validity of the link."""
 
     valid_seconds: WholeNumber = Field(
         default=3600,
@@ -591,7 +602,7 @@ class ExportLinkQuery(OutputFilters):
     )
 
 
-class SignedExportQuery(OutputFilters):
+class SignedExportQuery(ExportQuery):
     """Signed parts of a link to an export."""
 
     organization: Text = Field(description="Value from the link.")

@@ -147,6 +147,10 @@ class FindingOut(TypedDict):
 class ReviewDetails(ReviewOut):
     """Review with what it is about."""
 
+    person: Annotated[
+        str | None,
+        Field(description="Name of the reviewer in the console; null: added with a token alone."),
+    ]
     as_of: Annotated[
         int | None,
         Field(description="It applies to values that were stored up to this position; null: all."),
@@ -590,6 +594,7 @@ AuditAction = Literal[
     "export_session",
     "import_session",
     "delete_session",
+    "reveal_value",
     "acquire_lease",
     "renew_lease",
     "release_lease",
@@ -597,6 +602,10 @@ AuditAction = Literal[
     "create_export_link",
     "create_token",
     "revoke_token",
+    "create_login_link",
+    "sign_in",
+    "refuse_sign_in",
+    "sign_out",
     "rename_organization",
     "delete_organization",
     "rotate_keys",
@@ -626,10 +635,22 @@ class AuditAbout(TypedDict, total=False):
     review_id: str
     status: ReviewStatus
     outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]
-    token_id: Annotated[int, Field(description="Token that was created or revoked.")]
+    token_id: Annotated[
+        int,
+        Field(description="Token that was created or revoked, or of the session or login link."),
+    ]
     scopes: list[str]
     key: Annotated[str, Field(description="Fingerprint of the new key.")]
     person: Annotated[str, Field(description="Name of the person, for actions in the console.")]
+    of_person: Annotated[
+        str,
+        Field(description="Person of the login link, or of the session that somebody else ended."),
+    ]
+    everywhere: Annotated[bool, Field(description="True if all sessions of the token ended.")]
+    reason: Annotated[
+        Literal["expired_token", "revoked_token", "expired_link"],
+        Field(description="Why a sign-in was refused."),
+    ]
 
 
 class AuditEntry(TypedDict):

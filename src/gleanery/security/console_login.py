@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import quote
 
 COOKIE = "__Host-gleanery"
 """Browsers accept this prefix only for a secure cookie of exactly this host."""
@@ -35,6 +36,12 @@ class Credentials(NamedTuple):
 def new_secret() -> str:
     """Create a secret of 256 random bits, for a cookie, a key or a login link."""
     return secrets.token_urlsafe(32)
+
+
+def link_address(address: str, secret: str, person: str | None = None) -> str:
+    """Return the URL of a login link. Its fragment is not sent to the service, and not logged."""
+    name = "" if person is None else f"&person={quote(person, safe='')}"
+    return f"{address}/console#login={secret}{name}"
 
 
 def link_digest(secret: str) -> bytes:

@@ -22,6 +22,7 @@ SCOPES = {
     "reviews:read": "read reviews",
     "reviews:write": "review a job's outputs",
     "audit:read": "read who read or stored session values, reviewed, made or revoked tokens",
+    "tokens:write": "list, create and revoke tokens in the console",
 }
 DEFAULT_SCOPES = frozenset({"session:read", "session:write", "reviews:read", "outputs:read"})
 

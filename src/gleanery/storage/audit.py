@@ -38,6 +38,10 @@ _PAGE = """
 SELECT id, token_id, request_id, action, about FROM audit_log
 WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
+_NEWEST = """
+SELECT id, token_id, request_id, action, about FROM audit_log
+WHERE organization_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
+"""
 _WITH_OLD_ENTRIES = """
 SELECT organization_id FROM audit_positions
 WHERE EXISTS (SELECT 1 FROM audit_log
@@ -49,6 +53,7 @@ DELETE FROM audit_log WHERE organization_id = $1 AND id < $2 AND id IN (
 RETURNING id
 """
 _BATCH_SIZE = 1000
+_MAX_SCANNED = 5 * _BATCH_SIZE
 
 
 class Actor(NamedTuple):
@@ -137,6 +142,45 @@ async def read_page(database: Database, cursor: int, limit: int) -> AuditPage:
     rows = await database.read(_PAGE, database.organization_id, cursor, limit)
     next_cursor = rows[-1][0] if rows else cursor
     return AuditPage(cursor=next_cursor, entries=[_to_response(row) for row in rows])
+
+
+class Filter(NamedTuple):
+    """Which entries to return; None does not filter."""
+
+    action: str | None = None
+    token_id: int | None = None
+    person: str | None = None
+
+    def accepts(self, entry: AuditEntry) -> bool:
+        return (
+            self.action in (None, entry["action"])
+            and self.token_id in (None, entry["token_id"], entry["about"].get("token_id"))
+            and (self.person or "").casefold() in entry["about"].get("person", "").casefold()
+        )
+
+
+async def read_newest(
+    database: Database, before: int, filter_: Filter, limit: int
+) -> tuple[list[AuditEntry], int | None]:
+    """Returns entries before an id, newest first, and the id to continue from.
+
+    The log has no index for a filter. So one call reads a limited number of entries, and may return
+    fewer than ``limit`` before the end.
+    """
+    found: list[AuditEntry] = []
+    for _ in range(0, _MAX_SCANNED, _BATCH_SIZE):
+        size = limit + 1 if filter_ == Filter() else _BATCH_SIZE
+        rows = await database.read(_NEWEST, database.organization_id, before, size)
+        for row in rows:
+            entry = _to_response(row)
+            if filter_.accepts(entry):
+                if len(found) == limit:
+                    return found, before
+                found.append(entry)
+            before = entry["id"]
+        if len(rows) < size:
+            return found, None
+    return found, before
 
 
 def _to_response(row: Row) -> AuditEntry:

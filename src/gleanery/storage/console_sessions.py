@@ -4,63 +4,121 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gleanery.models.responses import AuditAbout
 from gleanery.security import console_login
 from gleanery.security.tokens import ConsoleSession, Grant
+from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.values import timestamps
 
 IDLE = 8 * 3600 * timestamps.SECOND
 """A session ends if it is not used for this time."""
+LIFETIME = 7 * 24 * 3600 * timestamps.SECOND
+"""A session ends after this time in any case, because an open page keeps it in use."""
 LINK_LIFETIME = 15 * 60 * timestamps.SECOND
+MAX_PER_TOKEN = 100
+_MAX_LISTED = 500
 _USE_INTERVAL = 5 * 60 * timestamps.SECOND  # the last use is stored about this often
 
 _CREATE = """
 INSERT INTO console_sessions
     (organization_id, token_id, digest, person, created_at, confirmed_at, last_used_at)
 VALUES ($1, $2, $3, $4, $5, $5, $5)
+RETURNING id
+"""
+# The limit of the inner query is for SQLite, which accepts OFFSET only after LIMIT.
+_END_SURPLUS = f"""
+DELETE FROM console_sessions WHERE organization_id = $1 AND id IN (
+    SELECT id FROM console_sessions WHERE organization_id = $1 AND token_id = $2
+    ORDER BY last_used_at DESC, id DESC LIMIT {MAX_PER_TOKEN} OFFSET {MAX_PER_TOKEN})
 """
 _FIND = """
 SELECT console_sessions.id, token_id, console_sessions.organization_id, scopes, expires_at, person,
     confirmed_at, console_sessions.last_used_at
 FROM console_sessions JOIN tokens ON tokens.id = token_id
-WHERE console_sessions.digest = $1 AND console_sessions.last_used_at > $2 AND revoked_at IS NULL
+WHERE console_sessions.digest = $1 AND console_sessions.last_used_at > $2
+    AND console_sessions.created_at > $3 AND revoked_at IS NULL
 """
 _SET_LAST_USE = "UPDATE console_sessions SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2"
-_CONFIRM = "UPDATE console_sessions SET confirmed_at = $2 WHERE id = $1"
-_END = "DELETE FROM console_sessions WHERE id = $1"
-_END_OF_TOKEN = "DELETE FROM console_sessions WHERE token_id = $1"
-_DELETE_IDLE = "DELETE FROM console_sessions WHERE last_used_at <= $1"
+_COLUMNS = """
+console_sessions.id, token_id, person, console_sessions.created_at, console_sessions.last_used_at
+"""
+_VALID = """
+console_sessions.last_used_at > $2 AND console_sessions.created_at > $3
+AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4)
+"""
+_LIST = f"""
+SELECT {_COLUMNS} FROM console_sessions JOIN tokens ON tokens.id = token_id
+WHERE console_sessions.organization_id = $1 AND {_VALID}
+ORDER BY console_sessions.last_used_at DESC, console_sessions.id DESC LIMIT {_MAX_LISTED}
+"""
+_LIST_OF_TOKEN = f"""
+SELECT {_COLUMNS} FROM console_sessions JOIN tokens ON tokens.id = token_id
+WHERE console_sessions.organization_id = $1 AND token_id = $5 AND {_VALID}
+ORDER BY console_sessions.last_used_at DESC, console_sessions.id DESC LIMIT {_MAX_LISTED}
+"""
+_CONFIRM = "UPDATE console_sessions SET confirmed_at = $3 WHERE organization_id = $1 AND id = $2"
+_TOKEN_OF = "SELECT token_id FROM console_sessions WHERE organization_id = $1 AND id = $2"
+_END = """
+DELETE FROM console_sessions WHERE organization_id = $1 AND id = $2 RETURNING token_id, person
+"""
+_END_REPLACED = "DELETE FROM console_sessions WHERE digest = $1"
+_END_OF_TOKEN = "DELETE FROM console_sessions WHERE organization_id = $1 AND token_id = $2"
+_DELETE_ENDED = "DELETE FROM console_sessions WHERE last_used_at <= $1 OR created_at <= $2"
 _CREATE_LINK = """
-INSERT INTO login_links (digest, organization_id, token_id, person, expires_at)
-SELECT $1, organization_id, id, $3, $4 FROM tokens WHERE id = $2 AND revoked_at IS NULL
-RETURNING token_id
+INSERT INTO login_links (organization_id, digest, token_id, person, expires_at)
+VALUES ($1, $2, $3, $4, $5)
 """
 _USE_LINK = "DELETE FROM login_links WHERE digest = $1 RETURNING token_id, person, expires_at"
 _DELETE_LINKS = "DELETE FROM login_links WHERE expires_at <= $1"
+_DELETE_ALL = ("DELETE FROM console_sessions", "DELETE FROM login_links")
 
 
-class UsedLink(NamedTuple):
-    """A login link that was valid, and cannot be used again."""
+class Link(NamedTuple):
+    """A login link that was found and deleted, so that it cannot be used again."""
 
     token_id: int
     person: str | None
+    is_valid: bool
+    """False if it has expired."""
+
+
+class ListedSession(NamedTuple):
+    """A session for display. Its secrets are not stored."""
+
+    id: int
+    token_id: int
+    person: str
+    created_at: int
+    last_used_at: int
 
 
 async def create(
-    engine: Engine, grant: Grant, credentials: console_login.Credentials, person: str, now: int
-) -> None:
-    """Create a session with the rights of the grant's token."""
+    database: Database,
+    token_id: int,
+    credentials: console_login.Credentials,
+    actor: audit.Actor,
+    now: int,
+) -> int:
+    """Create a session with the rights of a token, and return its id.
 
-    async def work(transaction: Transaction) -> None:
-        row = (grant.organization_id, grant.token_id, credentials.digest, person, now)
-        await transaction.fetch(_CREATE, *row)
+    A token has a limited number of sessions: the one that was not used for the longest time ends.
+    """
 
-    await engine.write(work)
+    async def work(transaction: Transaction) -> int:
+        organization_id = transaction.organization_id
+        row = (organization_id, token_id, credentials.digest, actor.person, now)
+        [[id_]] = await transaction.fetch(_CREATE, *row)
+        await transaction.fetch(_END_SURPLUS, organization_id, token_id)
+        await audit.append(transaction, actor, now, "sign_in", AuditAbout())
+        return int(id_)
+
+    return await database.write(work)
 
 
 async def find(engine: Engine, credentials: console_login.Credentials, now: int) -> Grant | None:
     """Return the grant of a session; None if it is unknown or has ended, or its token has."""
-    rows = await engine.read(_FIND, credentials.digest, now - IDLE)
+    rows = await engine.read(_FIND, credentials.digest, now - IDLE, now - LIFETIME)
     if not rows:
         return None
     id_, token_id, organization_id, scopes, expires_at, person, confirmed_at, used_at = rows[0]
@@ -70,44 +128,103 @@ async def find(engine: Engine, credentials: console_login.Credentials, now: int)
     return Grant(token_id, organization_id, frozenset(scopes.split(",")), expires_at, session)
 
 
-async def confirm(engine: Engine, session_id: int, now: int) -> None:
+async def list_all(database: Database, now: int) -> list[ListedSession]:
+    """Return the sessions of the organization, the last used first."""
+    rows = await database.read(_LIST, *_valid_at(database, now))
+    return [ListedSession(*row) for row in rows]
+
+
+async def list_of_token(database: Database, token_id: int, now: int) -> list[ListedSession]:
+    rows = await database.read(_LIST_OF_TOKEN, *_valid_at(database, now), token_id)
+    return [ListedSession(*row) for row in rows]
+
+
+def _valid_at(database: Database, now: int) -> tuple[int, int, int, int]:
+    return (database.organization_id, now - IDLE, now - LIFETIME, now)
+
+
+async def confirm(database: Database, session_id: int, now: int) -> None:
     """Record that the person has proved again to have the token."""
-    await _run(engine, _CONFIRM, session_id, now)
+    await _run(database, _CONFIRM, database.organization_id, session_id, now)
 
 
-async def end(engine: Engine, session_id: int) -> None:
-    await _run(engine, _END, session_id)
+async def token_of(database: Database, session_id: int) -> int | None:
+    """Return the token of a session of the organization; None if there is no such session."""
+    rows = await database.read(_TOKEN_OF, database.organization_id, session_id)
+    return int(rows[0][0]) if rows else None
 
 
-async def end_all_of_token(engine: Engine, token_id: int) -> None:
-    await _run(engine, _END_OF_TOKEN, token_id)
+async def end(database: Database, session_id: int, actor: audit.Actor, now: int) -> None:
+    """End a session of the organization, unless it has ended."""
+
+    async def work(transaction: Transaction) -> None:
+        for token_id, person in await transaction.fetch(
+            _END, transaction.organization_id, session_id
+        ):
+            is_own = (token_id, person) == (actor.token_id, actor.person)
+            about = AuditAbout() if is_own else AuditAbout(token_id=token_id, of_person=person)
+            await audit.append(transaction, actor, now, "sign_out", about)
+
+    await database.write(work)
 
 
-async def create_link(engine: Engine, token_id: int, person: str | None, now: int) -> str | None:
-    """Create a login link. Returns its secret; None if there is no such token."""
+async def end_replaced(engine: Engine, credentials: console_login.Credentials) -> None:
+    """End the session that a new login of the same browser replaces."""
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_END_REPLACED, credentials.digest)
+
+    await engine.write(work)
+
+
+async def end_all_of_token(database: Database, token_id: int, actor: audit.Actor, now: int) -> None:
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_END_OF_TOKEN, transaction.organization_id, token_id)
+        about = AuditAbout(everywhere=True)
+        await audit.append(transaction, actor, now, "sign_out", about)
+
+    await database.write(work)
+
+
+async def create_link(engine: Engine, grant: Grant, person: str | None, now: int) -> str:
+    """Create a login link of a token on the command line, and return its secret."""
     secret = console_login.new_secret()
-    row = (console_login.link_digest(secret), token_id, person, now + LINK_LIFETIME)
+    row = (console_login.link_digest(secret), grant.token_id, person, now + LINK_LIFETIME)
 
-    async def work(transaction: Transaction) -> bool:
-        return bool(await transaction.fetch(_CREATE_LINK, *row))
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_CREATE_LINK, transaction.organization_id, *row)
+        about = AuditAbout(token_id=grant.token_id)
+        if person is not None:
+            about["of_person"] = person
+        await audit.append(transaction, audit.COMMAND_LINE, now, "create_login_link", about)
 
-    return secret if await engine.write(work) else None
+    await engine.for_tenant(grant.organization_id).write(work)
+    return secret
 
 
-async def use_link(engine: Engine, secret: str, now: int) -> UsedLink | None:
-    """Use a link, which deletes it. Returns None if it is unknown, used or expired."""
+async def use_link(engine: Engine, secret: str, now: int) -> Link | None:
+    """Use a link, which deletes it. Returns None if it is unknown or was used before."""
 
-    async def work(transaction: Transaction) -> UsedLink | None:
+    async def work(transaction: Transaction) -> Link | None:
         rows = await transaction.fetch(_USE_LINK, console_login.link_digest(secret))
-        return UsedLink(*rows[0][:2]) if rows and now < rows[0][2] else None
+        if not rows:
+            return None
+        [[token_id, person, expires_at]] = rows
+        return Link(token_id, person, now < expires_at)
 
     return await engine.write(work)
 
 
 async def delete_ended(engine: Engine, now: int) -> None:
-    """Delete idle sessions and expired links."""
-    await _run(engine, _DELETE_IDLE, now - IDLE)
+    """Delete ended sessions and expired links."""
+    await _run(engine, _DELETE_ENDED, now - IDLE, now - LIFETIME)
     await _run(engine, _DELETE_LINKS, now)
+
+
+async def delete_all(transaction: Transaction) -> None:
+    """Delete all sessions and links, so that a restored backup does not revive them."""
+    for sql in _DELETE_ALL:
+        await transaction.fetch(sql)
 
 
 async def _run(database: Database, sql: str, *values: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, NamedTuple
 
 from gleanery.errors import NotFound, no_group
+from gleanery.storage import daily_changes
 from gleanery.storage.database import Database, PageReader, Row, Transaction
 from gleanery.values import timestamps
 
@@ -26,19 +27,25 @@ BulkJobKind = Literal["approve", "unapprove", "delete"]
 _LOCK_OR_CREATE = """
 INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, $2, 0)
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
-RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes
 """
 _LOCK = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
-RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes
 """
 _SAVE_GROUP = """
-UPDATE groups SET last_seq = $3, output_count = output_count + $4
+UPDATE groups SET last_seq = $3, output_count = output_count + $4,
+    approved_count = approved_count + $5, daily_changes = $6
 WHERE organization_id = $1 AND id = $2
 """
 _SAVE_JOB = """
-UPDATE jobs SET output_count = output_count + $3, approved_count = approved_count + $4
+UPDATE jobs SET output_count = output_count + $3, approved_count = approved_count + $4,
+    waits_since = CASE WHEN output_count + $3 > approved_count + $4 THEN waits_since END
 WHERE organization_id = $1 AND id = $2
+"""
+_START_WAITING = """
+UPDATE jobs SET waits_since = $3
+WHERE organization_id = $1 AND id = $2 AND output_count > approved_count
 """
 _SAVE_COUNTRY = """
 INSERT INTO country_counts (organization_id, group_id, country, output_count)
@@ -46,9 +53,13 @@ VALUES ($1, $2, $3, $4)
 ON CONFLICT (organization_id, group_id, country)
 DO UPDATE SET output_count = country_counts.output_count + excluded.output_count
 """
-_FIND_JOB = "SELECT name, id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
+_FIND_JOB = """
+SELECT name, id, waits_since FROM jobs
+WHERE organization_id = $1 AND group_id = $2 AND name = $3
+"""
 _CREATE_JOB = """
-INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
+INSERT INTO jobs (organization_id, group_id, name, waits_since) VALUES ($1, $2, $3, $4)
+RETURNING name, id
 """
 _PENDING_BULK_JOB = """
 SELECT id, job_id, kind, until_seq, done_seq, as_of FROM bulk_jobs
@@ -106,6 +117,7 @@ class LockedGroup:
         self.schema: str | None = row[4]
         self.keep_versions: int = DEFAULT_KEEP_VERSIONS if row[5] is None else row[5]
         self.keep_days: int = DEFAULT_KEEP_DAYS if row[6] is None else row[6]
+        self._daily_changes: str | None = row[7]
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now: int = max(clock(), FIRST_SEQ)
@@ -113,6 +125,8 @@ class LockedGroup:
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
         self._country_changes: Counter[str] = Counter()
+        self._value_changes = 0
+        self._new_waiting: list[int] = []
 
     @property
     def scrape_time(self) -> int:
@@ -146,6 +160,10 @@ class LockedGroup:
         if country is not None:
             self._country_changes[country] += outputs
 
+    def count_value_changes(self, count: int) -> None:
+        """Counts outputs that are stored or deleted, for the changes of the day."""
+        self._value_changes += count
+
     async def pending_bulk_job(self) -> BulkJob | None:
         """Reads the group's unfinished bulk job."""
         rows = await self.transaction.fetch(_PENDING_BULK_JOB, self.organization_id, self.group_id)
@@ -159,12 +177,14 @@ class LockedGroup:
     async def find_or_create_jobs(self, names: Collection[str]) -> dict[str, int]:
         """Returns the id of each job. One statement finds all, another creates the missing ones.
 
-        The lock on the group excludes other creators of the same jobs.
+        The jobs get new values, so they wait for a review from now on. The lock on the group
+        excludes other creators of the same jobs.
         """
         key = (self.organization_id, self.group_id)
         found = await self.transaction.fetch_many(_FIND_JOB, [(*key, name) for name in names])
         jobs: dict[str, int] = {row[0]: row[1] for row in found}
-        missing = [(*key, name) for name in names if name not in jobs]
+        self._new_waiting = [row[1] for row in found if row[2] is None]
+        missing = [(*key, name, self.now) for name in names if name not in jobs]
         created = await self.transaction.fetch_many(_CREATE_JOB, missing)
         return jobs | {row[0]: row[1] for row in created}
 
@@ -181,7 +201,11 @@ class LockedGroup:
         """Stores the last sequence number and the changed counts."""
         group_key = (self.organization_id, self.group_id)
         outputs, approved = self._output_changes, self._approved_changes
-        await self.transaction.fetch(_SAVE_GROUP, *group_key, self.last_seq, outputs.total())
+        if self._value_changes:
+            day = self.now // daily_changes.DAY
+            self._daily_changes = daily_changes.add(self._daily_changes, day, self._value_changes)
+        counts = (outputs.total(), approved.total(), self._daily_changes)
+        await self.transaction.fetch(_SAVE_GROUP, *group_key, self.last_seq, *counts)
         jobs = sorted(outputs.keys() | approved.keys())
         await self.transaction.execute_many(
             _SAVE_JOB,
@@ -192,11 +216,16 @@ class LockedGroup:
             ],
         )
         await self.transaction.execute_many(
+            _START_WAITING, [(self.organization_id, job, self.now) for job in self._new_waiting]
+        )
+        await self.transaction.execute_many(
             _SAVE_COUNTRY,
             [(*group_key, country, n) for country, n in sorted(self._country_changes.items()) if n],
         )
         for counter in (outputs, approved, self._country_changes):
             counter.clear()
+        self._value_changes = 0
+        self._new_waiting.clear()
 
 
 async def lock(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:

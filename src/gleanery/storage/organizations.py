@@ -46,8 +46,18 @@ _NAMES_OF_TOKEN = """
 SELECT organizations.name, tokens.name
 FROM tokens JOIN organizations ON organizations.id = organization_id WHERE tokens.id = $1
 """
+_LIST_VALID_TOKENS = """
+SELECT id, name, scopes, created_at, expires_at, last_used_at FROM tokens
+WHERE organization_id = $1 AND revoked_at IS NULL AND id < $2 ORDER BY id DESC LIMIT $3
+"""
+_TOKEN_NAME = "SELECT name FROM tokens WHERE organization_id = $1 AND id = $2"
+_TOKEN_STATE = "SELECT id, organization_id, revoked_at, expires_at FROM tokens WHERE digest = $1"
+_TOKEN_STATE_BY_ID = "SELECT id, organization_id, revoked_at, expires_at FROM tokens WHERE id = $1"
 _ORGANIZATION_OF_TOKEN = "SELECT organization_id FROM tokens WHERE id = $1"
-_REVOKE = "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id"
+_REVOKE = """
+UPDATE tokens SET revoked_at = $3
+WHERE organization_id = $1 AND id = $2 AND revoked_at IS NULL RETURNING id
+"""
 _SET_LAST_USE = """
 UPDATE tokens SET last_used_at = $2
 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $3)
@@ -88,11 +98,38 @@ class ListedToken:
     last_used_at: int | None
 
 
+class OwnToken(NamedTuple):
+    """A token that is not revoked, for display to its organization."""
+
+    id: int
+    name: str | None
+    scopes: list[str]
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None
+
+
+class TokenState(NamedTuple):
+    """Whether a token still works. The organization is known also if it does not."""
+
+    id: int
+    organization_id: int
+    revoked_at: int | None
+    expires_at: int | None
+
+
 class NewToken(NamedTuple):
     """A token that was just created. It cannot be shown again."""
 
     token: str
     is_new_organization: bool
+
+
+class AddedToken(NamedTuple):
+    """The id of a new token, and the token itself, which is not stored."""
+
+    id: int
+    token: str
 
 
 class TokenNames(NamedTuple):
@@ -230,19 +267,32 @@ async def create_named_token(
     expires_at: int | None,
 ) -> NewToken:
     """Does the same for a token with a name; also returns whether the organization is new."""
-    token = tokens.mint()
     organization_id, is_new = await engine.write(partial(_find_or_create, organization, now))
+    database = engine.for_tenant(organization_id)
+    created = await add_token(database, name, scopes, audit.COMMAND_LINE, now, expires_at)
+    return NewToken(created.token, is_new)
 
-    async def work(transaction: Transaction) -> None:
+
+async def add_token(
+    database: Database,
+    name: str | None,
+    scopes: frozenset[str],
+    actor: audit.Actor,
+    now: int,
+    expires_at: int | None,
+) -> AddedToken:
+    """Creates a token of the handle's organization. Only this call returns the token."""
+    token, names = tokens.mint(), sorted(scopes)
+
+    async def work(transaction: Transaction) -> int:
         await _lock_existing(transaction)
-        names = sorted(scopes)
         row = (tokens.digest(token), ",".join(names), now, expires_at, name)
-        [[token_id]] = await transaction.fetch(_CREATE_TOKEN, organization_id, *row)
+        [[token_id]] = await transaction.fetch(_CREATE_TOKEN, transaction.organization_id, *row)
         about = AuditAbout(token_id=token_id, scopes=names)
-        await audit.append(transaction, audit.COMMAND_LINE, now, "create_token", about)
+        await audit.append(transaction, actor, now, "create_token", about)
+        return int(token_id)
 
-    await engine.for_tenant(organization_id).write(work)
-    return NewToken(token, is_new)
+    return AddedToken(await database.write(work), token)
 
 
 async def _find_or_create(name: str, now: int, transaction: Transaction) -> tuple[int, bool]:
@@ -282,19 +332,49 @@ async def list_tokens(database: Database) -> list[ListedToken]:
     ]
 
 
+async def list_valid_tokens(database: Database, before: int, limit: int) -> list[OwnToken]:
+    """Returns the tokens of the organization that are not revoked, newest first."""
+    rows = await database.read(_LIST_VALID_TOKENS, database.organization_id, before, limit)
+    return [OwnToken(id_, name, scopes.split(","), *dates) for id_, name, scopes, *dates in rows]
+
+
+async def token_name(database: Database, token_id: int) -> str | None:
+    """Returns the name of a token of the organization; None if it has none."""
+    rows = await database.read(_TOKEN_NAME, database.organization_id, token_id)
+    return rows[0][0] if rows else None
+
+
+async def token_state(database: Database, digest: bytes) -> TokenState | None:
+    """Returns the state of a token, also of a revoked one; None if it is unknown."""
+    rows = await database.read(_TOKEN_STATE, digest)
+    return TokenState(*rows[0]) if rows else None
+
+
+async def token_state_by_id(database: Database, token_id: int) -> TokenState | None:
+    rows = await database.read(_TOKEN_STATE_BY_ID, token_id)
+    return TokenState(*rows[0]) if rows else None
+
+
 async def revoke_token(engine: Engine, token_id: int, now: int) -> None:
     """Revokes a token; a second revocation does not change the date."""
     rows = await engine.read(_ORGANIZATION_OF_TOKEN, token_id)
     if not rows:
         raise NotFound(("token",), f"There is no token {token_id}")
-    [[organization_id]] = rows
+    database = engine.for_tenant(rows[0][0])
+    await revoke_own_token(database, token_id, audit.COMMAND_LINE, now)
 
-    async def work(transaction: Transaction) -> None:
-        if await transaction.fetch(_REVOKE, token_id, now):
-            about = AuditAbout(token_id=token_id)
-            await audit.append(transaction, audit.COMMAND_LINE, now, "revoke_token", about)
 
-    await engine.for_tenant(organization_id).write(work)
+async def revoke_own_token(database: Database, token_id: int, actor: audit.Actor, now: int) -> bool:
+    """Revokes a token of the organization. Returns False if it has no such valid token."""
+
+    async def work(transaction: Transaction) -> bool:
+        if not await transaction.fetch(_REVOKE, transaction.organization_id, token_id, now):
+            return False
+        about = AuditAbout(token_id=token_id)
+        await audit.append(transaction, actor, now, "revoke_token", about)
+        return True
+
+    return await database.write(work)
 
 
 async def record_token_use(database: Database, uses: Mapping[int, int], interval: int) -> None:

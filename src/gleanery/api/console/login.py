@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.errors import ErrorDetail, InvalidRequest, Unauthenticated, no_session
-from gleanery.models.fields import Text
+from gleanery.errors import (
+    ErrorDetail,
+    InvalidRequest,
+    RateLimited,
+    Unauthenticated,
+    expired_token,
+    incomplete_token,
+    invalid_token,
+)
+from gleanery.models.fields import MAX_INT64, Text
 from gleanery.models.inputs import Input
-from gleanery.security import console_login
+from gleanery.models.responses import AuditAbout
+from gleanery.security import console_login, tokens
 from gleanery.security.tokens import ConsoleSession, Grant
-from gleanery.storage import console_sessions, organizations
+from gleanery.storage import audit, console_sessions, organizations
 from gleanery.values import timestamps
 from gleanery.values.json_text import encode
 
 FRESH = 10 * 60 * timestamps.SECOND
 """For this time after a login or a confirmation, a person may create tokens."""
+MAX_BODY_BYTES = 4096
+"""Size of a login. Strangers may send one, so it is small."""
 _MAX_NAME = 100
+_NAMELESS = "Somebody"  # for a login link without a name, if the person gives none either
+_REFUSAL_INTERVAL = 60 * timestamps.SECOND
+_RECENT_ENTRIES = 50
+_NOT_OUR_PAGE = (
+    "Sign in on the page of the console, in a current browser, at an https address or on localhost"
+)
+_NO_LINK = "This login link was used before or has expired: ask for a new one"
+
+Reason = Literal["expired_token", "revoked_token", "expired_link"]
 
 
 class Login(Input):
@@ -43,6 +66,7 @@ class SignOut(Input):
 class SessionOut(TypedDict):
     """Who is signed in, and with which rights."""
 
+    session_id: int
     organization: str
     person: str
     token_id: int
@@ -69,41 +93,109 @@ class SignedOut(TypedDict):
 async def sign_in(context: RequestContext[None, Login]) -> Response:
     """Create a session. It always has new secrets, whatever cookie the browser sent."""
     if context.request.headers.get(console_login.SITE_HEADER) != console_login.SAME_ORIGIN:
-        raise Unauthenticated("Sign in on the page of the console, at https or on localhost")
+        raise Unauthenticated(_NOT_OUR_PAGE)
     services, now = context.services, context.services.clock()
     grant, person = await _find_grant(context, context.body)
-    if grant.expires is not None and grant.expires <= now:
-        raise Unauthenticated("This access token has expired", is_token_invalid=True)
+    await _count(context, grant)
+    replaced = console_login.find_credentials(context.request.headers)
+    if replaced is not None:
+        await console_sessions.end_replaced(services.database, replaced)
     cookie, key = console_login.new_secret(), console_login.new_secret()
     credentials = console_login.Credentials(cookie.encode(), key.encode())
-    await console_sessions.create(services.database, grant, credentials, person, now)
-    created = await console_sessions.find(services.database, credentials, now)
-    if created is None:
-        raise no_session()
+    database = services.database.for_tenant(grant.organization_id)
+    actor = _actor(context, grant.token_id, person)
+    id_ = await console_sessions.create(database, grant.token_id, credentials, actor, now)
+    created = replace(grant, session=ConsoleSession(id_, person, now))
     body = SignedIn(key=key, session=await _describe(context, created))
     headers = ((b"set-cookie", console_login.set_cookie(cookie)),)
     return Response(encode(body), headers=headers)
 
 
+async def _count(context: AnyContext, grant: Grant) -> None:
+    """Count the login as a request of its token, because it adds to the audit log."""
+    rate_limiter = context.services.rate_limiter
+    if rate_limiter is not None:
+        counted = await rate_limiter.count(grant.token_id)
+        if counted.is_exceeded:
+            raise RateLimited(counted.seconds)
+
+
 async def _find_grant(context: AnyContext, login: Login) -> tuple[Grant, str]:
-    services = context.services
+    """Return the rights of the token or link, and the name of the person."""
     if (login.token is None) == (login.link is None):
         detail = ErrorDetail(("body", "token"), "Give a token, or use a login link", "missing")
         raise InvalidRequest(detail)
     person = (login.person or "").strip()
     if login.token is not None:
-        grant = await services.authenticator.find_token(login.token.strip())
-    else:
-        assert login.link is not None
-        used = await console_sessions.use_link(services.database, login.link, services.clock())
-        found = None
-        if used is not None:
-            found = await organizations.find_grant_by_id(services.database, used.token_id)
-        if used is None or found is None:
-            msg = "This login link was used before or has expired: ask for a new one"
-            raise Unauthenticated(msg, is_token_invalid=True)
-        grant, person = found, used.person or person
-    return grant, person or "Somebody"
+        _require_name(person)
+        return await _grant_of_token(context, login.token.strip(), person), person
+    assert login.link is not None
+    return await _grant_of_link(context, login.link, person)
+
+
+def _require_name(person: str) -> None:
+    if not person:
+        raise InvalidRequest(ErrorDetail(("body", "person"), "Give your name", "missing"))
+
+
+async def _grant_of_token(context: AnyContext, token: str, person: str) -> Grant:
+    if not tokens.is_well_formed(token):
+        raise incomplete_token()
+    database, now = context.services.database, context.services.clock()
+    state = await organizations.token_state(database, tokens.digest(token))
+    if state is None:
+        raise invalid_token()
+    return await _valid_grant(context, state, person, now)
+
+
+async def _grant_of_link(context: AnyContext, link: str, person: str) -> tuple[Grant, str]:
+    database, now = context.services.database, context.services.clock()
+    used = await console_sessions.use_link(database, link, now)
+    state = None if used is None else await organizations.token_state_by_id(database, used.token_id)
+    if used is None or state is None:
+        raise Unauthenticated(_NO_LINK, is_token_invalid=True)
+    person = used.person or person
+    if not used.is_valid:
+        await _record_refusal(context, state, person, "expired_link")
+        raise Unauthenticated(_NO_LINK, is_token_invalid=True)
+    return await _valid_grant(context, state, person or _NAMELESS, now), person or _NAMELESS
+
+
+async def _valid_grant(
+    context: AnyContext, state: organizations.TokenState, person: str, now: int
+) -> Grant:
+    """Return the grant of a token that still works; otherwise record the refused sign-in."""
+    if state.expires_at is not None and state.expires_at <= now:
+        await _record_refusal(context, state, person, "expired_token")
+        raise expired_token()
+    grant = await organizations.find_grant_by_id(context.services.database, state.id)
+    if grant is None:
+        await _record_refusal(context, state, person, "revoked_token")
+        raise invalid_token()
+    return grant
+
+
+async def _record_refusal(
+    context: AnyContext, state: organizations.TokenState, person: str, reason: Reason
+) -> None:
+    """Record a refused sign-in in the audit log, but not each one: a stranger may repeat it."""
+    database, now = context.services.database.for_tenant(state.organization_id), _now(context)
+    newest, _ = await audit.read_newest(database, MAX_INT64, audit.Filter(), _RECENT_ENTRIES)
+    for entry in newest:
+        is_same = (entry["action"], entry["token_id"]) == ("refuse_sign_in", state.id)
+        if is_same and now - entry["id"] < _REFUSAL_INTERVAL:
+            return
+    actor = _actor(context, state.id, person or None)
+    entry_ = audit.Entry(actor, now, "refuse_sign_in", AuditAbout(reason=reason))
+    await context.services.read_auditor.record(database, entry_)
+
+
+def _actor(context: AnyContext, token_id: int, person: str | None) -> audit.Actor:
+    return audit.Actor(token_id, context.request_id.decode("ascii"), person)
+
+
+def _now(context: AnyContext) -> int:
+    return context.services.clock()
 
 
 async def get_session(context: AnyContext) -> Response:
@@ -111,25 +203,29 @@ async def get_session(context: AnyContext) -> Response:
 
 
 async def confirm(context: RequestContext[None, Confirmation]) -> Response:
-    services, grant = context.services, grant_of(context)
-    given = await services.authenticator.find_token(context.body.token.strip())
-    if given.token_id != grant.token_id:
-        raise Unauthenticated("This is another token than the one of your session")
-    session = session_of(context)
-    now = services.clock()
-    await console_sessions.confirm(services.database, session.id, now)
-    services.authenticator.forget_session(session.id)
-    return Response(encode(await _describe(context, grant, confirmed_at=now)))
+    """Record that the person has the token. A wrong one is 422, because the session stays."""
+    session, now = session_of(context), _now(context)
+    if not await _is_own_token(context, context.body.token.strip()):
+        msg = "This is not the token of your session"
+        raise InvalidRequest(ErrorDetail(("body", "token"), msg, "wrong_token"))
+    await console_sessions.confirm(context.database, session.id, now)
+    confirmed = replace(grant_of(context), session=replace(session, confirmed_at=now))
+    return Response(encode(await _describe(context, confirmed)))
+
+
+async def _is_own_token(context: AnyContext, token: str) -> bool:
+    if not tokens.is_well_formed(token):
+        return False
+    grant = await organizations.find_grant(context.services.database, tokens.digest(token))
+    return grant is not None and grant.token_id == context.token_id
 
 
 async def sign_out(context: RequestContext[None, SignOut]) -> Response:
-    services, grant, session = context.services, grant_of(context), session_of(context)
+    grant, database, now = grant_of(context), context.database, _now(context)
     if context.body.everywhere:
-        await console_sessions.end_all_of_token(services.database, grant.token_id)
-        services.authenticator.forget_token(grant.token_id)
+        await console_sessions.end_all_of_token(database, grant.token_id, context.actor, now)
     else:
-        await console_sessions.end(services.database, session.id)
-        services.authenticator.forget_session(session.id)
+        await console_sessions.end(database, session_of(context).id, context.actor, now)
     headers = ((b"set-cookie", console_login.clear_cookie()),)
     return Response(encode(SignedOut(signed_out=True)), headers=headers)
 
@@ -150,19 +246,17 @@ def is_fresh(session: ConsoleSession, now: int) -> bool:
     return now - session.confirmed_at < FRESH
 
 
-async def _describe(
-    context: AnyContext, grant: Grant, confirmed_at: int | None = None
-) -> SessionOut:
-    assert grant.session is not None
-    database, now = context.services.database, context.services.clock()
-    names = await organizations.names_of_token(database, grant.token_id)
-    confirmed = grant.session.confirmed_at if confirmed_at is None else confirmed_at
+async def _describe(context: AnyContext, grant: Grant) -> SessionOut:
+    session = grant.session
+    assert session is not None
+    names = await organizations.names_of_token(context.services.database, grant.token_id)
     return SessionOut(
+        session_id=session.id,
         organization=names.organization,
-        person=grant.session.person,
+        person=session.person,
         token_id=grant.token_id,
         token_name=names.token,
         scopes=sorted(grant.scopes),
         expires=grant.expires,
-        is_fresh=now - confirmed < FRESH,
+        is_fresh=is_fresh(session, _now(context)),
     )

@@ -14,7 +14,7 @@ from gleanery.api.context import RequestContext, Response
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
 from gleanery.models.requests import OutputFilters
 from gleanery.storage import group_lock
-from gleanery.storage.files.references import without_markers
+from gleanery.storage.files.references import escape_markers
 from gleanery.storage.history.update_fields import FieldReader, Update
 from gleanery.storage.outputs import grid_pages
 from gleanery.storage.outputs.grid_pages import END, Version
@@ -146,7 +146,7 @@ def _render(
 
 
 def _row(version: Version, changes: bytes | None, columns: _Columns) -> GridRow:
-    item = parse(without_markers(version.item))
+    item = parse(escape_markers(version.item))
     row = GridRow(
         output_id=item["output_id"],
         cursor=version.seq,
@@ -160,7 +160,7 @@ def _row(version: Version, changes: bytes | None, columns: _Columns) -> GridRow:
         changes=None if version.is_update else 0,
     )
     if changes is not None:
-        _add_changes(row, parse(without_markers(changes)), columns)
+        _add_changes(row, parse(escape_markers(changes)), columns)
     return row
 
 

@@ -28,12 +28,17 @@ class Limits(NamedTuple):
     depth: int = 8
     nodes: int = 2000
     """Values in total."""
+    characters: int = 300_000
+    """Characters of all texts and names together."""
 
 
 CELL = Limits(text=120, children=6, depth=2, nodes=20)
 """A cell of a grid."""
 DETAILS = Limits(text=2000)
 """One output, beside others."""
+
+
+_SHORT = 20  # characters of each text, whatever the other texts have
 
 
 class Number(str):
@@ -56,6 +61,7 @@ class _Truncation:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._left = limits.nodes
+        self._characters_left = limits.characters
 
     def node(self, value: Any, depth: int) -> Node:
         self._left -= 1
@@ -71,15 +77,20 @@ class _Truncation:
             case int() | float():
                 return ["n", json.dumps(value)]
             case list():
-                return ["a", [self.node(one, depth - 1) for one in self._some(value, depth)], len(value)]
+                return [
+                    "a",
+                    [self.node(one, depth - 1) for one in self._some(value, depth)],
+                    len(value),
+                ]
             case dict():
                 some = self._some(list(value.items()), depth)
-                members = [[name[: self._limits.text], self.node(one, depth - 1)] for name, one in some]
+                members = [[self._text(name)[0], self.node(one, depth - 1)] for name, one in some]
                 return ["o", members, len(value)]
         raise TypeError(type(value).__name__)
 
     def _text(self, text: str) -> list[Any]:
-        limit = self._limits.text
+        limit = min(self._limits.text, max(self._characters_left, _SHORT))
+        self._characters_left -= min(len(text), limit)
         return [str(text)] if len(text) <= limit else [text[:limit], len(text)]
 
     def _some(self, children: list[Any], depth: int) -> list[Any]:

@@ -1,16 +1,24 @@
-"""The handlers of exports: a whole group as NDJSON, with a token or by a signed link."""
+"""The handlers of exports: a whole group as JSON lines, CSV or Parquet, also by a signed link."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Literal
 from urllib.parse import quote
 
 from gleanery.api import export_links
 from gleanery.api.context import RequestContext, Response
-from gleanery.errors import ChunksRequired, ErrorDetail, InvalidRequest, InvalidSignature
-from gleanery.http import Header, Request
-from gleanery.models.requests import ExportLinkQuery, OutputFilters, SignedExportQuery
+from gleanery.api.table_exports import TableFile, require_format
+from gleanery.errors import (
+    ChunksRequired,
+    ErrorDetail,
+    InvalidRequest,
+    InvalidSignature,
+)
+from gleanery.http import ClientDisconnected, Header, Request
+from gleanery.models.requests import ExportLinkQuery, ExportQuery, OutputFilters, SignedExportQuery
 from gleanery.models.responses import AuditAbout, ExportLink
 from gleanery.storage import audit, group_lock, organizations
 from gleanery.storage.outputs import exports
@@ -18,42 +26,59 @@ from gleanery.values import timestamps
 from gleanery.values.json_text import encode
 
 _NDJSON = b"application/x-ndjson"
+_CONTENT_TYPES = {
+    "csv": b"text/csv; charset=utf-8",
+    "parquet": b"application/vnd.apache.parquet",
+}
+_FILTER_NAMES = OutputFilters.model_fields.keys()
 _SCOPE = "outputs:read"
 _FROM_START = b"bytes=0-"
 _PIECE_BYTES = 128 * 1024  # sent at once, which delays other requests
 _NEW_LINK = "create a new one with POST /v1/exports/{group_id}/links"
 
+_TableFormat = Literal["csv", "parquet"]
 _Pieces = AsyncGenerator[bytes | memoryview]
-_ExportContext = RequestContext[OutputFilters, None] | RequestContext[SignedExportQuery, None]
+_ExportContext = RequestContext[ExportQuery, None] | RequestContext[SignedExportQuery, None]
 
 
-async def export_outputs(context: RequestContext[OutputFilters, None]) -> Response:
+async def export_outputs(context: RequestContext[ExportQuery, None]) -> Response:
     return await _export(context)
 
 
 async def _export(context: _ExportContext) -> Response:
-    _check_request(context.request)
+    if context.query.format != "jsonl":
+        return await _export_table(context, context.query.format)
+    _check_chunks(context.request)
+    _check_range(context.request)
     context.slot.transfer(context.services.transfer_limit)
     export = await exports.begin(context.database, context.path["group_id"], context.query)
     pieces = _with_links(context, export)
     # The first lines are read here, so that an error is found before the response starts.
     first = b"" if context.request.method == "HEAD" else await anext(pieces, b"")
-    headers = (
-        (b"accept-ranges", b"none"),
-        _attachment(context.path["group_id"]),
-        (b"gleanery-cursor", b"%d" % export.cursor),
-    )
+    headers = _headers(context, export.cursor, "ndjson")
     return Response(b"", content_type=_NDJSON, headers=headers, rest=_joined(first, pieces))
 
 
-def _check_request(request: Request) -> None:
-    """Reject a client that would not notice a truncation.
+def _headers(context: _ExportContext, cursor: int, ending: str) -> tuple[Header, ...]:
+    return (
+        (b"accept-ranges", b"none"),
+        _attachment(context.path["group_id"], ending),
+        (b"gleanery-cursor", b"%d" % cursor),
+    )
+
+
+def _check_chunks(request: Request) -> None:
+    """Reject a client that would not notice a truncation of a response without a length."""
+    if not request.accepts_chunks:
+        raise ChunksRequired
+
+
+def _check_range(request: Request) -> None:
+    """Reject a request for a later part of an export.
 
     wget asks for the rest of a truncated body. If the response is a new export, wget skips the
     bytes that it has, and joins parts of two exports. So only a range from the start is ignored.
     """
-    if not request.accepts_chunks:
-        raise ChunksRequired
     if not request.headers.get(b"range", _FROM_START).startswith(_FROM_START):
         msg = "A part of an export cannot be requested, because the next export has other bytes"
         raise InvalidRequest(ErrorDetail(("header", "range"), f"{msg}: start again", "range"))
@@ -74,12 +99,80 @@ async def _joined(first: bytes | memoryview, rest: _Pieces) -> _Pieces:
         yield piece
 
 
+# --- tables -------------------------------------------------------------------------------------
+
+
+async def _export_table(context: _ExportContext, format: _TableFormat) -> Response:  # noqa: A002
+    """Convert the export, and send the file when it is complete."""
+    require_format(format)
+    _check_range(context.request)
+    context.slot.transfer(context.services.transfer_limit)
+    content_type, group = _CONTENT_TYPES[format], context.path["group_id"]
+    if context.request.method == "HEAD":
+        export = await exports.begin(context.database, group, context.query)
+        headers = _headers(context, export.cursor, format)
+        return Response(b"", content_type=content_type, headers=headers, rest=_nothing())
+    async with context.services.table_exports.turn(context.organization_id):
+        export = await exports.begin(context.database, group, context.query)
+        table = await _convert_unless_disconnected(context, export, format)
+    return Response(
+        b"",
+        content_type=content_type,
+        headers=_headers(context, export.cursor, format),
+        length=table.size,
+        rest=table.pieces(),
+    )
+
+
+async def _convert_unless_disconnected(
+    context: _ExportContext,
+    export: exports.Export,
+    format: _TableFormat,  # noqa: A002
+) -> TableFile:
+    """Convert the export. The conversion ends when the client disconnects."""
+
+    async def convert() -> TableFile:
+        metadata = {
+            "group": context.path["group_id"],
+            "filters": _filters(context),
+            "cursor": export.cursor,
+        }
+        async with aclosing(_with_links(context, export)) as pieces:
+            return await context.services.table_exports.convert(format, metadata, pieces)
+
+    conversion = asyncio.create_task(convert())
+    disconnection = asyncio.create_task(context.request.disconnected())
+    tasks = (conversion, disconnection)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not conversion.done():
+            raise ClientDisconnected
+        return conversion.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _filters(context: _ExportContext) -> dict[str, Any]:
+    """Return the given filters, as the client describes them in a file."""
+    given = {name: value for name, value in context.next_page_parameters if name in _FILTER_NAMES}
+    return {name: value == "true" if name == "approved" else value for name, value in given.items()}
+
+
+async def _nothing() -> _Pieces:
+    """Has no pieces: the response to HEAD has no body, and its length is not known."""
+    return
+    yield b""
+
+
 # --- signed links -------------------------------------------------------------------------------
 
 
 async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> Response:
     await _reject_a_body(context.request)
     s, group = context.services, context.path["group_id"]
+    require_format(context.query.format)
     await group_lock.require_group(context.database, group)
     now = s.clock()
     expires = now // timestamps.SECOND + context.query.valid_seconds
@@ -121,6 +214,6 @@ async def get_signed_export(context: RequestContext[SignedExportQuery, None]) ->
     return await _export(context)
 
 
-def _attachment(group: str) -> Header:
-    name = quote(f"{group}.ndjson", safe="")
+def _attachment(group: str, ending: str) -> Header:
+    name = quote(f"{group}.{ending}", safe="")
     return b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode()

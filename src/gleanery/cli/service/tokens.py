@@ -1,4 +1,4 @@
-"""``gleanery token``: create, list and revoke access tokens."""
+"""``gleanery token``: create, list and revoke access tokens; login links for the console."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gleanery.cli.service.database import with_database
 from gleanery.cli.service.names import check_name
 from gleanery.cli.service.options import option, settings_options
 from gleanery.cli.terminal import print_table
-from gleanery.errors import SettingsError
-from gleanery.security import tokens
+from gleanery.errors import NotFound, SettingsError
+from gleanery.security import console_login, tokens
 from gleanery.settings import Settings
-from gleanery.storage import organizations
+from gleanery.storage import console_sessions, organizations
 from gleanery.storage.database import Engine
 from gleanery.storage.organizations import ListedToken, NewToken
 from gleanery.values import timestamps
@@ -26,6 +26,7 @@ token_app = typer.Typer(help="Create, list and revoke access tokens.", no_args_i
 app.add_typer(token_app, name="token")
 
 _COLUMNS = ("ID", "Organization", "Name", "Scopes", "Created", "Expires", "Last used", "State")
+_MAX_PERSON = 100
 _LIFETIME = re.compile(r"([1-9][0-9]{0,11})([smhd])")
 _MAX_LIFETIME_SECONDS = 100 * 365 * 86400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -128,6 +129,40 @@ def revoke_token(
     now = timestamps.now()
     with_database(settings, lambda database: organizations.revoke_token(database, token_id, now))
     typer.echo(f"Token {token_id} is revoked.")
+
+
+@token_app.command("login-link")
+@settings_options("data", "database", "host", "port", "tls_cert", "base_url")
+def create_login_link(
+    token_id: Annotated[
+        int,
+        typer.Argument(
+            metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1
+        ),
+    ],
+    settings: Settings,
+    person: Annotated[
+        str | None,
+        option("person", "Name of the person; without it, the page asks for the name."),
+    ] = None,
+) -> None:
+    """Print a link that signs one person in to the console with the rights of a token.
+
+    It works once, within 15 minutes. The person does not learn the token. Example:
+    gleanery token login-link 7 --person "Anna Reviewer" --base-url https://data.example.com
+    """
+    if person is not None:
+        check_name("--person", person, _MAX_PERSON)
+    address, now = settings.checked_address(), timestamps.now()
+
+    async def create(engine: Engine) -> str:
+        grant = await organizations.find_grant_by_id(engine, token_id)
+        if grant is None or (grant.expires is not None and grant.expires <= now):
+            raise NotFound(("token",), f"There is no valid token {token_id}")
+        return await console_sessions.create_link(engine, grant, person, now)
+
+    secret = with_database(settings, create)
+    typer.echo(console_login.link_address(address, secret, person))
 
 
 def _parse_scopes(text: str) -> frozenset[str]:

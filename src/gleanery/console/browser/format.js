@@ -28,6 +28,8 @@ export function ago(time, now = Date.now()) {
 export const fullTime = (time) => full.format(toDate(time));
 export const dayOf = (time) => day.format(toDate(time));
 export const number = (value) => count.format(value);
+/** A count of the service that ends at a limit: "1,000+". */
+export const atMost = ({ count, has_more: hasMore }) => number(count) + (hasMore ? "+" : "");
 export const shortNumber = (value) => compact.format(value);
 
 export function percent(share) {

@@ -61,12 +61,12 @@ def split_at_blob_urls(text: bytes) -> tuple[list[str], list[bytes]]:
 
 def decode_item(text: bytes) -> dict[str, Any]:
     """Parses the stored text of an output. A marker becomes a character of its link."""
-    item: dict[str, Any] = json_text.decode(without_markers(text))
+    item: dict[str, Any] = json_text.decode(escape_markers(text))
     return item
 
 
-def without_markers(text: bytes) -> bytes:
-    """Returns the stored text of an output as valid JSON."""
+def escape_markers(text: bytes) -> bytes:
+    """Returns the stored text of outputs as valid JSON."""
     for marker in (SIGNATURE_MARKER, BLOB_URL_MARKER, FILE_URL_MARKER):
         text = text.replace(marker, b"\\u00%02x" % marker[0])
     return text

@@ -161,6 +161,8 @@ async def begin(database: Database, now: int) -> None:
         started = (organization_id, rows[0][0], now, counts.outputs, counts.files)
         if await transaction.fetch(_RECORD_START, *started):
             await transaction.fetch(_REVOKE_TOKENS, organization_id, now)
+            for delete in (_DELETE_CONSOLE_SESSIONS, _DELETE_LOGIN_LINKS):
+                await transaction.fetch(delete, organization_id)
             about = AuditAbout()
             await audit.append(transaction, audit.COMMAND_LINE, now, "delete_organization", about)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import StartProgress
-from gleanery.storage import audit, group_lock, metadata, organizations
+from gleanery.storage import audit, console_sessions, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.storage.history import expiry
@@ -42,6 +42,7 @@ async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: St
     If it is interrupted, it must be run again before the service starts.
     """
     await engine.write(metadata.mark_restore_as_pending)
+    await engine.write(console_sessions.delete_all)
     tenants = [engine.for_tenant(id_) for id_ in await organizations.all_ids(engine)]
     last_change = await _last_change(engine, tenants)
     for run in await bulk_jobs.unfinished(engine, clock):  # they refer to old sequence numbers

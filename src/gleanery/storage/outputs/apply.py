@@ -232,6 +232,7 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
 def _issue_numbers(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
     """Gives the changed rows their numbers, in this order."""
     locked.refresh_time()
+    locked.count_value_changes(len(changed))
     for row in changed:
         row.seq = locked.next_sequence_number()
         if row.is_new:

@@ -217,6 +217,7 @@ async def delete(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
     locked.refresh_time()
+    locked.count_value_changes(len(deleted))
     tombstones, copied, removals = [], [], []
     references = Counter[bytes]()
     for identity, id_, job_id, approved, view_seq, country, file_ids, _ in deleted:

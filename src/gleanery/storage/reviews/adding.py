@@ -23,11 +23,28 @@ from gleanery.values.hashing import hash_parts
 _APPEND = """
 INSERT INTO reviews
     (organization_id, group_id, job_id, review_id, status, comment, created_at, as_of, output_ids,
-     skipped_output_ids, findings)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+     skipped_output_ids, findings, person)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 RETURNING id
 """
-_SET_LATEST = "UPDATE jobs SET latest_review_id = $3 WHERE organization_id = $1 AND id = $2"
+# A decision about the whole job ends the wait, unless there are values that it does not cover.
+_SET_DECISION = """
+UPDATE jobs SET latest_review_id = $3, waits_since = $4, approved_seq = coalesce($5, approved_seq)
+WHERE organization_id = $1 AND id = $2
+"""
+_SET_LATEST = """
+UPDATE jobs SET latest_review_id = $3,
+    waits_since = CASE WHEN output_count > approved_count THEN coalesce(waits_since, $4) END
+WHERE organization_id = $1 AND id = $2
+"""
+# Approvals give outputs new numbers, too. So it looks at several of the newest ones.
+_LATER_VALUE = """
+SELECT min(version_seq) FROM (
+    SELECT version_seq FROM outputs /* INDEXED BY outputs_by_job */
+    WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4
+    ORDER BY seq DESC LIMIT 1000) AS later
+WHERE version_seq > $4
+"""
 # The bulk job that a status starts. Other statuses leave the outputs as they are.
 _BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
     "approved": "approve",
@@ -93,7 +110,7 @@ async def _append(locked: LockedGroup, review: ReviewIn, actor: audit.Actor) -> 
         await _apply_to_job(locked, review, job)
     else:
         skipped = await _apply_to_outputs(locked, review.output_ids, review, job)
-    response = await _insert(locked, review, job, skipped)
+    response = await _insert(locked, review, job, skipped, actor.person)
     about = AuditAbout(
         group_id=locked.name,
         job_id=review.job_id,
@@ -143,22 +160,41 @@ async def _apply_to_outputs(
 
 
 async def _insert(
-    locked: LockedGroup, review: ReviewIn, job: _Job, skipped: list[str] | None
+    locked: LockedGroup,
+    review: ReviewIn,
+    job: _Job,
+    skipped: list[str] | None,
+    person: str | None,
 ) -> AddedReview:
     """Stores the review. That of a whole job becomes the latest review of the job."""
     review_id, comment = uuid.uuid4().hex, review.comment or ""
     job_key = (locked.organization_id, locked.group_id, job.id)
     texts = (_as_text(review.output_ids), _as_text(skipped), _as_text(_findings(review)))
     [[row_id]] = await locked.transaction.fetch(
-        _APPEND, *job_key, review_id, review.status, comment, locked.now, job.as_of, *texts
+        _APPEND, *job_key, review_id, review.status, comment, locked.now, job.as_of, *texts, person
     )
     response = to_response(review.job_id, review_id, locked.now, review.status, comment)
     added = cast(AddedReview, response)
     if skipped is None:
-        await locked.transaction.fetch(_SET_LATEST, locked.organization_id, job.id, row_id)
+        await _set_latest(locked, review, job, row_id)
     else:
         added["skipped_output_ids"] = skipped
     return added
+
+
+async def _set_latest(locked: LockedGroup, review: ReviewIn, job: _Job, row_id: int) -> None:
+    """Makes the review the latest one of its job, and says whether the job still waits for one."""
+    key = (locked.organization_id, job.id, row_id)
+    if review.status not in _BULK_JOB_OF_STATUS:
+        await locked.transaction.fetch(_SET_LATEST, *key, locked.now)
+        return
+    waits_since = None
+    if job.as_of is not None:
+        job_key = (locked.organization_id, locked.group_id, job.id)
+        [[waits_since]] = await locked.transaction.fetch(_LATER_VALUE, *job_key, job.as_of)
+    position = job.as_of or locked.last_seq
+    approved_seq = position if review.status == "approved" else None
+    await locked.transaction.fetch(_SET_DECISION, *key, waits_since, approved_seq)
 
 
 def _findings(review: ReviewIn) -> list[FindingOut]:

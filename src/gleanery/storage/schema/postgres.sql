@@ -20,6 +20,8 @@ CREATE TABLE tokens (
     last_used_at    BIGINT                       -- updated about once an hour
 );
 
+CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
+
 -- Sessions of the console. A session has the rights of its token and ends with it.
 CREATE TABLE console_sessions (
     id              BIGINT  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -32,7 +34,7 @@ CREATE TABLE console_sessions (
     last_used_at    BIGINT  NOT NULL              -- updated every few minutes
 );
 
-CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+CREATE INDEX console_sessions_of_token ON console_sessions (organization_id, token_id);
 
 -- Links that create one session each.
 CREATE TABLE login_links (
@@ -153,6 +155,8 @@ CREATE TABLE groups (
     keep_versions   INTEGER,                      -- earlier versions of each output; null: default
     keep_days       INTEGER,
     view_purged_seq BIGINT  NOT NULL DEFAULT 0,   -- like purged_seq, for view_tombstones
+    approved_count  BIGINT  NOT NULL DEFAULT 0,
+    daily_changes   TEXT,                         -- see storage/daily_changes.py
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, name)
 );
@@ -165,6 +169,8 @@ CREATE TABLE jobs (
     latest_review_id BIGINT,
     output_count     BIGINT  NOT NULL DEFAULT 0,
     approved_count   BIGINT  NOT NULL DEFAULT 0,
+    waits_since      BIGINT,                       -- values wait for a review since then
+    approved_seq     BIGINT,                       -- position of the last approval of the job
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, group_id, name)
 );
@@ -174,6 +180,7 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id) WHERE id > 0;
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
+CREATE INDEX jobs_waiting ON jobs (organization_id, waits_since, id) WHERE waits_since IS NOT NULL;
 
 CREATE TABLE outputs (
     id              BIGINT  NOT NULL,

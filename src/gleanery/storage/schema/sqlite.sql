@@ -20,6 +20,8 @@ CREATE TABLE tokens (
     last_used_at    INTEGER                       -- updated about once an hour
 ) STRICT;
 
+CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
+
 -- Sessions of the console. A session has the rights of its token and ends with it.
 CREATE TABLE console_sessions (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -32,7 +34,7 @@ CREATE TABLE console_sessions (
     last_used_at    INTEGER NOT NULL              -- updated every few minutes
 ) STRICT;
 
-CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+CREATE INDEX console_sessions_of_token ON console_sessions (organization_id, token_id);
 
 -- Links that create one session each.
 CREATE TABLE login_links (
@@ -151,6 +153,8 @@ CREATE TABLE groups (
     keep_versions   INTEGER,                      -- earlier versions of each output; null: default
     keep_days       INTEGER,
     view_purged_seq INTEGER NOT NULL DEFAULT 0,   -- like purged_seq, for view_tombstones
+    approved_count  INTEGER NOT NULL DEFAULT 0,
+    daily_changes   TEXT,                         -- see storage/daily_changes.py
     UNIQUE (organization_id, name)
 ) STRICT;
 
@@ -164,6 +168,8 @@ CREATE TABLE jobs (
     latest_review_id INTEGER,
     output_count     INTEGER NOT NULL DEFAULT 0,
     approved_count   INTEGER NOT NULL DEFAULT 0,
+    waits_since      INTEGER,                      -- values wait for a review since then
+    approved_seq     INTEGER,                      -- position of the last approval of the job
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
@@ -172,6 +178,7 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id) WHERE id > 0;
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
+CREATE INDEX jobs_waiting ON jobs (organization_id, waits_since, id) WHERE waits_since IS NOT NULL;
 
 CREATE TABLE outputs (
     id              INTEGER PRIMARY KEY,

@@ -67,11 +67,16 @@ class SummaryPage(NamedTuple):
 
 
 async def list_sessions(
-    database: Database, filter_: SummaryFilter, after: SessionPosition, limit: int, now: int
+    database: Database,
+    filter_: SummaryFilter,
+    after: SessionPosition,
+    limit: int,
+    now: int,
+    expiring_seconds: int = _EXPIRING_SECONDS,
 ) -> SummaryPage:
     """Returns the sessions after a position, each with the records of one host and profile."""
     seconds = now // timestamps.SECOND
-    key = (database.organization_id, *after, seconds, seconds + _EXPIRING_SECONDS, limit + 1)
+    key = (database.organization_id, *after, seconds, seconds + expiring_seconds, limit + 1)
     values = [value for value in filter_ if value is not None]
     # Other requests run meanwhile: one host can have many records.
     rows = await database.read_large(_statement(filter_), *key, *values)

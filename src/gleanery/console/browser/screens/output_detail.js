@@ -1,11 +1,135 @@
-// One output in detail, beside the grid.
+// One output: key facts, value, tags, files and history; beside a list, or as a page.
 
-import { html } from "../vendor/preact.js";
-import { Button } from "../ui/controls.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { get, path, send } from "../api.js";
+import { save } from "../download.js";
+import { number } from "../format.js";
+import { useKeys } from "../keys.js";
+import { useAction, useLoad } from "../load.js";
+import { href } from "../router.js";
+import { Page, Panel } from "../shell.js";
+import { Badge, Button, Choice } from "../ui/controls.js";
+import { CopyButton } from "../ui/copy.js";
+import { Empty, Loaded, notify } from "../ui/feedback.js";
+import { SourceLink, Text, Time } from "../ui/text.js";
+import { Tree } from "../ui/value.js";
+import { GroupTabs } from "./group_tabs.js";
+import { Files } from "./output_detail_files.js";
+import { ChangedFields, History } from "./output_detail_history.js";
 
-export function OutputDetail({ outputId, onClose }) {
-  return html`<aside class="output-detail panel" aria-label="Output">
-    <header><h2>Output</h2><${Button} kind="quiet" icon="close" aria-label="Close" onClick=${onClose} /></header>
-    <code>${outputId}</code>
+/** The pane beside a list of outputs; it covers a narrow screen. */
+export function OutputDetail({ group, outputId, onClose, session }) {
+  const ref = useRef();
+  const state = useOutput(group, outputId);
+  useKeys([{ keys: ["Escape"], label: "Close the output", run: onClose }], { title: "Output" });
+  useEffect(() => {
+    // On a narrow screen the pane covers the list. Beside the list, the keys of the list go on.
+    if (matchMedia("(max-width: 1000px)").matches) ref.current.focus();
+  }, []);
+  return html`<aside class="output-pane" aria-label="Output" aria-busy=${state.isLoading ? "true" : undefined} tabindex="-1" ref=${ref}>
+    <header>
+      <h2>Output</h2>
+      ${state.data && html`<${Approval} details=${state.data} />`}
+      <div class="actions">
+        <${Button} small kind="quiet" icon="arrow" href=${href(["groups", group, "outputs", outputId])} aria-label="Open as a page" title="Open as a page" />
+        <${Download} group=${group} outputId=${outputId} />
+        <${Button} small kind="quiet" icon="close" aria-label="Close" title="Close (Esc)" onClick=${onClose} />
+      </div>
+    </header>
+    <${Content} ...${{ state, group, outputId, session }} />
   </aside>`;
+}
+
+/** The screen of one output. */
+export function OutputScreen({ group, output: outputId, session }) {
+  const state = useOutput(group, outputId);
+  return html`<${Page}
+    title="Output"
+    crumbs=${[["Groups", ["groups"]], [group, ["groups", group]], ["Outputs", ["groups", group, "outputs"]]]}
+    tabs=${html`<${GroupTabs} group=${group} current="outputs" />`}
+    actions=${html`${state.data && html`<${Approval} details=${state.data} />`}<${Download} group=${group} outputId=${outputId} isLong />`}
+  >
+    <div class="output-page"><${Content} ...${{ state, group, outputId, session }} /></div>
+  <//>`;
+}
+
+function useOutput(group, outputId) {
+  return useLoad((signal) => get(path`console/api/outputs/${group}/${outputId}`, {}, signal), [group, outputId]);
+}
+
+function Content({ state, group, outputId }) {
+  if (state.error?.status === 404) return html`<${Missing} group=${group} outputId=${outputId} />`;
+  return html`<${Loaded} state=${state}>
+    ${(details) => html`<div class="output-sections" key=${details.output_id}>
+      <${Panel} class="output-facts"><${Facts} details=${details} group=${group} /><//>
+      <div class="output-main">
+        <${Value} details=${details} group=${group} />
+        ${details.tags[2] > 0 && html`<${Panel} title="Tags"><${Tree} node=${details.tags} path="/tags" load=${loader(group, details.output_id)} /><//>`}
+        ${details.file_count > 0 && html`<${Panel} title=${`Files (${number(details.file_count)})`}><${Files} files=${details.files} count=${details.file_count} /><//>`}
+      </div>
+      <${Panel} title="History" class="output-history"><${History} group=${group} outputId=${details.output_id} /><//>
+    </div>`}
+  <//>`;
+}
+
+function Missing({ group, outputId }) {
+  return html`<${Empty} icon="search" title="This output does not exist now">
+      It was deleted, or its address is wrong. Versions that are still kept are below.
+    <//>
+    <${Panel} title="History"><${History} key=${outputId} group=${group} outputId=${outputId} /><//>`;
+}
+
+function Approval({ details }) {
+  if (details.is_approved) return html`<${Badge} tone="good">Approved<//>`;
+  return html`<${Badge} tone=${details.approved_version ? "warn" : undefined}>${details.approved_version ? "Changed since approval" : "Not approved"}<//>`;
+}
+
+function Download({ group, outputId, isLong }) {
+  const { run, isBusy } = useAction(() =>
+    save(path`v1/outputs/${group}/${outputId}`, `${group}-${outputId.slice(0, 12)}.json`).catch((error) =>
+      notify(`The download failed. ${error.message}`, { tone: "bad" }),
+    ),
+  );
+  const rest = { isBusy, icon: "download", onClick: () => run() };
+  if (isLong) return html`<${Button} ...${rest}>Download JSON<//>`;
+  return html`<${Button} small kind="quiet" ...${rest} aria-label="Download JSON" title="Download JSON" />`;
+}
+
+function Facts({ details, group }) {
+  return html`<dl class="output-list">
+    <div><dt>Job</dt><dd><a href=${href(["groups", group, "outputs"], { job_id: details.job_id })}><${Text}>${details.job_id}<//></a></dd></div>
+    <div><dt>Source</dt><dd><${SourceLink} url=${details.source_url} /></dd></div>
+    <div><dt>Last change</dt><dd><${Time} at=${details.update_date} /></dd></div>
+    <div><dt>First seen</dt><dd><${Time} at=${details.create_date} /></dd></div>
+    <div><dt>Last scraped</dt><dd><${Time} at=${details.last_scraped_date} /></dd></div>
+    <${Hash} label="Output ID" text=${details.output_id} />
+    <${Hash} label="Key hash" text=${details.key_hash} />
+    <${Hash} label="Value hash" text=${details.value_hash} />
+  </dl>`;
+}
+
+function Hash({ label, text }) {
+  return html`<div><dt>${label}</dt><dd class="output-hash"><code title=${text}>${text}</code><${CopyButton} text=${text} label=${label} /></dd></div>`;
+}
+
+function loader(group, outputId, version) {
+  return async (pointer) => {
+    const query = { path: pointer, version };
+    return (await send("GET", path`console/api/outputs/${group}/${outputId}/value`, { query })).text();
+  };
+}
+
+/** The current value; if it is not approved, also the last approved one and the differences. */
+function Value({ details, group }) {
+  const approved = details.approved_version;
+  const [shown, setShown] = useState(approved ? "changes" : "current");
+  const options = approved && [["changes", "Changes"], ["current", "Current"], ["approved", "Last approved"]];
+  const version = shown === "approved" ? "approved" : undefined;
+  return html`<${Panel} title="Value" actions=${approved && html`<${Choice} label="Shown value" value=${shown} onValue=${setShown} options=${options} />`}>
+    ${shown === "changes" &&
+    html`<p class="muted">Since the last approved version (<${Time} at=${approved.update_date} />):</p>
+      ${approved.fields.length ? html`<${ChangedFields} fields=${approved.fields} />` : html`<p>No field differs.</p>`}`}
+    ${shown !== "changes" &&
+    html`<${Tree} key=${shown} node=${version ? approved.data : details.data} path="/data" load=${loader(group, details.output_id, version)} />`}
+  <//>`;
 }

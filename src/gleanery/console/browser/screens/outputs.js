@@ -10,6 +10,7 @@ import { Button } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { plain } from "../ui/value.js";
 import { safeUrl } from "../ui/text.js";
+import { ExportButton } from "./export_dialog.js";
 import { OutputDetail } from "./output_detail.js";
 import { ColumnDialog, defaultColumns, storeColumns, storedColumns } from "./outputs_columns.js";
 import { Filters, filtersOf } from "./outputs_filters.js";
@@ -32,7 +33,8 @@ export function Outputs({ group, query, session }) {
     setColumns(chosen);
     setChoosing(false);
   };
-  const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>`;
+  const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>
+    <${ExportButton} group=${group} filters=${filtersOf(query)} />`;
   return html`<${Page} title="Outputs" wide crumbs=${[["Groups", ["groups"]], [group, ["groups", group]]]} actions=${actions}>
     ${shown
       ? html`<${Screen} ...${{ group, query, session, columns: shown, jobs: (jobs.data?.jobs ?? []).map((job) => job.job_id) }} />`

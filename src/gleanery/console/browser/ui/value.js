@@ -3,6 +3,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { number, plural } from "../format.js";
 import { Button } from "./controls.js";
+import { CopyButton } from "./copy.js";
 import { Icon } from "./icons.js";
 import { SourceLink, Text, safeUrl } from "./text.js";
 
@@ -48,7 +49,13 @@ export function Change({ before, after }) {
   </span>`;
 }
 
-/** A value as a tree that can be opened and closed. load(path) gets a truncated text as a whole. */
+/** Returns the exact text of a value that is not truncated and not nested; otherwise undefined. */
+function exactText([kind, content, length]) {
+  if (kind === "z") return "null";
+  return length === undefined ? String(content) : undefined;
+}
+
+/** A value as a tree that can be opened and closed. load(path) gets the exact text of a value as a whole. */
 export function Tree({ node, path = "", load, depth = 0 }) {
   const [kind, content, length] = node;
   if (kind === "s") return html`<${LongText} ...${{ content, length, path, load }} />`;
@@ -57,10 +64,7 @@ export function Tree({ node, path = "", load, depth = 0 }) {
   const entries = kind === "o" ? content : content.map((value, at) => [String(at), value]);
   const list = html`<dl class="tree">
     ${entries.map(
-      ([name, value]) => html`<div key=${name} class=${isNested(value) ? "nested" : ""}>
-        <dt><${Text}>${name}<//></dt>
-        <dd><${Tree} node=${value} path=${`${path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`} load=${load} depth=${depth + 1} /></dd>
-      </div>`,
+      ([name, value]) => html`<${Row} key=${name} ...${{ name, value, load, depth }} path=${`${path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`} />`,
     )}
     ${content.length < length &&
     html`<div class="more"><dt>…</dt><dd class="muted">${plural(length - content.length, "more entry", "more entries")}</dd></div>`}
@@ -68,6 +72,13 @@ export function Tree({ node, path = "", load, depth = 0 }) {
   if (depth === 0) return list;
   const summary = kind === "o" ? plural(length, "member") : plural(length, "element");
   return html`<details open=${depth < 3}><summary class="muted">${summary}</summary>${list}</details>`;
+}
+
+function Row({ name, value, path, load, depth }) {
+  return html`<div class=${isNested(value) ? "nested" : ""}>
+    <dt><${Text}>${name}<//>${load && html`<${CopyButton} label=${name} text=${() => exactText(value) ?? load(path)} />`}</dt>
+    <dd><${Tree} ...${{ node: value, path, load }} depth=${depth + 1} /></dd>
+  </div>`;
 }
 
 function isNested(node) {

@@ -12,7 +12,7 @@ CREATE TABLE console_sessions (
     last_used_at    BIGINT  NOT NULL              -- updated every few minutes
 );
 
-CREATE INDEX console_sessions_of_token ON console_sessions (token_id);
+CREATE INDEX console_sessions_of_token ON console_sessions (organization_id, token_id);
 
 -- Links that create one session each.
 CREATE TABLE login_links (
@@ -24,3 +24,37 @@ CREATE TABLE login_links (
 );
 
 ALTER TABLE reviews ADD COLUMN person TEXT;
+
+CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
+-- Jobs that wait for a review, and positions of approvals.
+ALTER TABLE jobs ADD COLUMN waits_since BIGINT;
+ALTER TABLE jobs ADD COLUMN approved_seq BIGINT;
+
+-- A job that was sent back waits again if the output that changed last has a newer value.
+UPDATE jobs SET waits_since = (
+    SELECT version_seq FROM outputs
+    WHERE outputs.group_id = jobs.group_id AND outputs.job_id = jobs.id
+    ORDER BY seq DESC LIMIT 1)
+WHERE output_count > approved_count AND NOT EXISTS (
+    SELECT 1 FROM reviews
+    WHERE reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
+        AND status IN ('changes_requested', 'rejected')
+        AND created_at >= (
+            SELECT version_seq FROM outputs
+            WHERE outputs.group_id = jobs.group_id AND outputs.job_id = jobs.id
+            ORDER BY seq DESC LIMIT 1));
+
+UPDATE jobs SET approved_seq = (
+    SELECT coalesce(as_of, created_at) FROM reviews
+    WHERE reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
+        AND status = 'approved');
+
+CREATE INDEX jobs_waiting ON jobs (organization_id, waits_since, id) WHERE waits_since IS NOT NULL;
+
+-- Numbers of groups for the console.
+ALTER TABLE groups ADD COLUMN approved_count BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE groups ADD COLUMN daily_changes TEXT;
+
+UPDATE groups SET approved_count = coalesce((
+    SELECT sum(approved_count) FROM jobs
+    WHERE jobs.organization_id = groups.organization_id AND jobs.group_id = groups.id), 0);

@@ -1,0 +1,52 @@
+"""The handler of the console's audit screen: the audit log, newest first."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from gleanery.api.context import RequestContext, Response
+from gleanery.models.fields import MAX_INT64, Text, WholeNumber
+from gleanery.models.inputs import Query
+from gleanery.models.responses import AuditAction, AuditEntry
+from gleanery.storage import audit, organizations
+from gleanery.values.json_text import encode
+
+_PAGE_SIZE = 50
+
+
+class AuditQuery(Query):
+    """Which entries to return."""
+
+    before: WholeNumber = Field(default=MAX_INT64, ge=1, le=MAX_INT64)
+    action: AuditAction | None = None
+    token_id: WholeNumber | None = Field(default=None, ge=1, le=MAX_INT64)
+    person: Text | None = Field(default=None, max_length=100)
+
+
+class AuditLogPage(TypedDict):
+    """Entries, newest first. A page may be empty before the end: only null is the end."""
+
+    entries: list[AuditEntry]
+    next_before: int | None
+    token_names: dict[str, str]
+    """Names by the id of the token, as far as the tokens of these entries have one."""
+
+
+async def read_audit_log(context: RequestContext[AuditQuery, None]) -> Response:
+    query, database = context.query, context.database
+    filter_ = audit.Filter(query.action, query.token_id, query.person)
+    entries, next_before = await audit.read_newest(database, query.before, filter_, _PAGE_SIZE)
+    names = {}
+    for id_ in sorted(_token_ids(entries)):
+        name = await organizations.token_name(database, id_)
+        if name is not None:
+            names[str(id_)] = name
+    page = AuditLogPage(entries=entries, next_before=next_before, token_names=names)
+    return Response(encode(page))
+
+
+def _token_ids(entries: list[AuditEntry]) -> set[int]:
+    actors = {entry["token_id"] for entry in entries}
+    subjects = {entry["about"].get("token_id") for entry in entries}
+    return {id_ for id_ in actors | subjects if id_ is not None}

@@ -1,0 +1,13 @@
+// Downloads with the session of the console, without leaving the page.
+
+import { send } from "./api.js";
+
+/** Saves the response of a GET request as a file. Its type is unknown to the browser, so it is never shown as a page. */
+export async function save(path, name, query) {
+  const response = await send("GET", path, { query });
+  const blob = new Blob([await response.arrayBuffer()], { type: "application/octet-stream" });
+  const url = URL.createObjectURL(blob);
+  const link = Object.assign(document.createElement("a"), { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser may still read it
+}

@@ -1,0 +1,51 @@
+// Lists that the service sends in pages.
+
+import { html, useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
+import { Button } from "./ui/controls.js";
+import { Problem } from "./ui/feedback.js";
+
+const NOTHING = { items: [], next: null, isLoading: true };
+
+/**
+ * Loads the first page when a dependency changes. load(next, signal) resolves to { items, next, … }; next of the last page is null.
+ * Returns items, isLoading, error, first (the first page), hasMore, more() and reload(), and for Loaded also data.
+ */
+export function usePageList(load, dependencies) {
+  const [state, setState] = useState(NOTHING);
+  const current = useRef();
+  const controller = useRef();
+  current.current = load;
+  const read = useCallback(async (next, before) => {
+    controller.current?.abort();
+    const { signal } = (controller.current = new AbortController());
+    setState((shown) => ({ ...shown, isLoading: true, error: null }));
+    try {
+      const page = await current.current(next, signal);
+      if (signal.aborted) return;
+      const first = next === null ? page : undefined;
+      setState((shown) => ({ items: [...before, ...page.items], next: page.next, first: first ?? shown.first, isLoading: false }));
+    } catch (error) {
+      if (!signal.aborted) setState((shown) => ({ ...shown, isLoading: false, error }));
+    }
+  }, []);
+  useEffect(() => {
+    read(null, []);
+    return () => controller.current.abort();
+  }, dependencies);
+  return {
+    ...state,
+    data: state.first && state.items,
+    hasMore: Boolean(state.next),
+    more: () => read(state.next, state.items),
+    reload: () => read(null, []),
+  };
+}
+
+/** The button that loads the next page. */
+export function More({ pages }) {
+  if (!pages.hasMore) return null;
+  return html`<div class="more-pages">
+    <${Problem} error=${pages.error} />
+    <${Button} isBusy=${pages.isLoading} onClick=${pages.more}>Show more<//>
+  </div>`;
+}

@@ -1,0 +1,123 @@
+// The fields of a group or job: how often they are filled, their kinds and ranges, and what drifts.
+
+import { html } from "../vendor/preact.js";
+import { get, path } from "../api.js";
+import { number, percent, plural } from "../format.js";
+import { useLoad } from "../load.js";
+import { href, replaceQuery } from "../router.js";
+import { Page, Panel } from "../shell.js";
+import { SelectField } from "../ui/controls.js";
+import { Empty, Loaded } from "../ui/feedback.js";
+import { Icon } from "../ui/icons.js";
+import { Sparkline } from "../ui/sparkline.js";
+import { Text } from "../ui/text.js";
+import { Schema } from "./fields_schema.js";
+import { readGroup } from "./group_settings.js";
+import { GroupTabs } from "./group_tabs.js";
+
+const MAX_JOBS = 500;
+
+export function Fields({ group, query, session }) {
+  const job = query.job_id;
+  const state = useLoad(
+    async (signal) => {
+      const read = get(path`v1/groups/${group}/fields`, { job_id: job }, signal);
+      const [found, settings] = await Promise.all([read, readGroup(group, MAX_JOBS, signal)]);
+      return { found, settings };
+    },
+    [group, job],
+  );
+  return html`<${Page}
+    title=${group}
+    crumbs=${[["Groups", ["groups"]]]}
+    tabs=${html`<${GroupTabs} group=${group} current="fields" />`}
+    actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}
+  >
+    <${Loaded} state=${state}>
+      ${({ found, settings }) =>
+        found.fields.length
+          ? html`<${Drift} drift=${found.drift} group=${group} />
+              <${Table} found=${found} />
+              <${Schema} ...${{ group, job, found, settings, session }} onChanged=${state.reload} />`
+          : html`<${Empty} icon="fields" title="No fields yet">The service counts the fields of each output that a scraper stores.<//>`}
+    <//>
+  <//>`;
+}
+
+function JobChoice({ jobs, job }) {
+  const names = jobs.map((one) => one.job_id);
+  if (job && !names.includes(job)) names.unshift(job);
+  const options = [["", "All jobs"], ...names.map((name) => [name, name])];
+  return html`<${SelectField} label="Job" class="fields-job" value=${job ?? ""} options=${options} onValue=${(name) => replaceQuery({ job_id: name })} />`;
+}
+
+function Drift({ drift, group }) {
+  if (!drift.length) return null;
+  return html`<${Panel} class="fields-drift" title=${html`<${Icon} name="alert" />${plural(drift.length, "field")} changed in the newest scrape`}>
+    <ul>
+      ${drift.map(
+        (one) => html`<li key=${`${one.job_id} ${one.path}`}>
+          <strong><${Text}>${one.path}<//></strong>: filled in ${percent(one.now)}, median of earlier scrapes ${percent(one.before)}
+          ${" "}<a href=${href(["groups", group, "fields"], { job_id: one.job_id })}><${Text}>${one.job_id}<//></a>
+        </li>`,
+      )}
+    </ul>
+  <//>`;
+}
+
+function Table({ found }) {
+  const scrapes = found.scrapes.toReversed();
+  const note = `${plural(found.fields.length, "field")} of ${plural(found.counted_outputs, "output")}`;
+  const isPartial = found.counted_outputs < found.outputs;
+  return html`<${Panel} flush title="Fields" actions=${html`<span class="muted">${note}</span>`}>
+    ${isPartial && html`<p class="fields-note hint">The fields of ${plural(found.outputs - found.counted_outputs, "output")} are not counted: they are older than the statistics, or very different from each other.</p>`}
+    <div class="table-box">
+      <table class="cards fields-table">
+        <thead>
+          <tr><th>Field</th><th>Filled</th><th>Kinds</th><th>Range</th><th>Length</th>${scrapes.length > 1 && html`<th>Last ${scrapes.length} scrapes</th>`}</tr>
+        </thead>
+        <tbody>
+          ${found.fields.map((field) => html`<${Row} key=${field.path} field=${field} scrapes=${scrapes} counted=${found.counted_outputs} />`)}
+        </tbody>
+      </table>
+    </div>
+  <//>`;
+}
+
+function Row({ field, scrapes, counted }) {
+  return html`<tr>
+    <td><${Text}>${field.path}<//></td>
+    <td data-label="Filled"><${Bar} share=${field.fill_rate} /></td>
+    <td data-label="Kinds"><span>${kindsOf(field, counted)}</span></td>
+    <td data-label="Range" class=${field.range ? "" : "none"}><span>${field.range ? span(short(field.range.min), short(field.range.max)) : "–"}</span></td>
+    <td data-label="Length" class=${field.length ? "" : "none"}><span>${lengthOf(field.length)}</span></td>
+    ${scrapes.length > 1 && html`<td data-label="Last scrapes"><${Rates} path=${field.path} scrapes=${scrapes} /></td>`}
+  </tr>`;
+}
+
+function Bar({ share }) {
+  const tone = share >= 0.95 ? "" : share >= 0.5 ? "some" : "few";
+  return html`<span class="fields-bar"><span class=${tone} aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>${percent(share)}</span>`;
+}
+
+function kindsOf(field, counted) {
+  const kinds = Object.entries(field.kinds).sort(([, one], [, other]) => other - one);
+  const total = Math.max(counted, 1);
+  return kinds.map(([kind, count]) => kind.replace("_", " ") + (kinds.length > 1 ? ` ${percent(count / total)}` : "")).join(", ");
+}
+
+const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+const short = (value) => digits.format(value);
+const span = (from, to) => (from === to ? from : `${from} – ${to}`);
+
+function lengthOf(length) {
+  if (!length) return "–";
+  const all = span(number(length.min), number(length.max));
+  return length.min === length.max ? all : html`${all}${" "}<span class="muted">typically ${number(length.median)}</span>`;
+}
+
+function Rates({ path: name, scrapes }) {
+  const rates = scrapes.map((scrape) => scrape.fields.find((field) => field.path === name)?.fill_rate ?? 0);
+  const label = `Filled in the last ${rates.length} scrapes, oldest first: ${rates.map(percent).join(", ")}`;
+  return html`<${Sparkline} values=${rates} label=${label} max=${1} />`;
+}

@@ -1,0 +1,115 @@
+// The settings of a group: its name, what identifies an output, and how long versions are kept.
+
+import { html, useState } from "../vendor/preact.js";
+import { path, send } from "../api.js";
+import { parseExact } from "../exact_json.js";
+import { number } from "../format.js";
+import { useAction, useLoad } from "../load.js";
+import { href } from "../router.js";
+import { Page, Panel } from "../shell.js";
+import { Button, Field, TextField } from "../ui/controls.js";
+import { Loaded, Problem, notify } from "../ui/feedback.js";
+import { Time } from "../ui/text.js";
+import { GroupTabs } from "./group_tabs.js";
+
+const NAMES = ["display_name", "key_fields", "schema", "retain_days", "keep_versions", "keep_days"];
+const NUMBERS = ["retain_days", "keep_versions", "keep_days"];
+
+/** Reads a group with the first of its jobs. */
+export async function readGroup(group, jobs = 1, signal) {
+  return parseExact(await (await send("GET", path`v1/groups/${group}`, { query: { limit: jobs }, signal })).text());
+}
+
+/** Changes some settings. The service replaces all of them, so the others are read just before. */
+export async function changeSettings(group, changes) {
+  const current = await readGroup(group);
+  const settings = Object.fromEntries(NAMES.map((name) => [name, current[name]]));
+  const text = JSON.stringify({ ...settings, ...changes });
+  await send("PUT", path`v1/groups/${group}`, { text, type: "application/json" });
+}
+
+export function GroupSettings({ group, session }) {
+  const state = useLoad((signal) => readGroup(group, 1, signal), [group]);
+  return html`<${Page} title=${group} crumbs=${[["Groups", ["groups"]]]} tabs=${html`<${GroupTabs} group=${group} current="settings" />`}>
+    <${Loaded} state=${state}>
+      ${(found) => html`<div class="settings">
+        <${Form} key=${JSON.stringify(NAMES.map((name) => found[name]))} ...${{ group, found, session }} onSaved=${state.reload} />
+        <${About} group=${group} found=${found} />
+      </div>`}
+    <//>
+  <//>`;
+}
+
+function toTexts(found) {
+  const numbers = NUMBERS.map((name) => [name, found[name] === null ? "" : String(found[name])]);
+  return { display_name: found.display_name ?? "", key_fields: (found.key_fields ?? []).join("\n"), ...Object.fromEntries(numbers) };
+}
+
+function toSettings(texts) {
+  const fields = texts.key_fields.split("\n").map((line) => line.trim()).filter(Boolean);
+  const numbers = NUMBERS.map((name) => [name, texts[name] === "" ? null : Number(texts[name])]);
+  return { display_name: texts.display_name.trim() || null, key_fields: fields.length ? fields : null, ...Object.fromEntries(numbers) };
+}
+
+function Form({ group, found, session, onSaved }) {
+  const [texts, setTexts] = useState(() => toTexts(found));
+  const mayWrite = session.scopes.includes("outputs:write");
+  const { run, isBusy, error } = useAction(async () => {
+    await changeSettings(group, toSettings(texts));
+    notify("The settings are saved.");
+    onSaved();
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    run();
+  };
+  const member = (name) => ({
+    value: texts[name],
+    onValue: (text) => setTexts({ ...texts, [name]: text }),
+    error: error?.of?.(name),
+    name,
+    disabled: !mayWrite,
+  });
+  const isShown = error && NAMES.some((name) => error.of?.(name));
+  return html`<form class="panel" onSubmit=${submit}>
+    <h2>Settings</h2>
+    <${TextField} label="Display name" hint="A name for people. The group keeps its id." maxlength="200" ...${member("display_name")} />
+    <${Lines}
+      label="Key fields"
+      hint="One member of the data per line. Together they identify an output, unless the scraper sends a key. Without them, the source URL does. After a change, outputs that are scraped again get a new identity."
+      ...${member("key_fields")}
+    />
+    <${Days} label="Delete outputs that no scraper has sent for (days)" hint="Empty: they are kept for ever." ...${member("retain_days")} />
+    <div class="settings-pair">
+      <${Days} label="Earlier versions of each output" hint="0 keeps none." min="0" ...${member("keep_versions")} />
+      <${Days} label="Days that an earlier version is kept" ...${member("keep_days")} />
+    </div>
+    ${error && !isShown && html`<${Problem} error=${error} />`}
+    <div class="actions">
+      <${Button} kind="primary" type="submit" isBusy=${isBusy} disabled=${!mayWrite}>Save<//>
+      ${!mayWrite && html`<span class="hint">Your token needs the scope outputs:write to change settings.</span>`}
+    </div>
+  </form>`;
+}
+
+function Days({ min = "1", ...rest }) {
+  return html`<${TextField} type="number" step="1" min=${min} inputmode="numeric" ...${rest} />`;
+}
+
+function Lines({ label, hint, error, value, onValue, ...rest }) {
+  return html`<${Field} ...${{ label, hint, error }}>
+    ${(attributes) => html`<textarea rows="3" spellcheck=${false} ...${attributes} ...${rest} value=${value} onInput=${(event) => onValue(event.target.value)}></textarea>`}
+  <//>`;
+}
+
+function About({ group, found }) {
+  return html`<${Panel} title="About">
+    <dl class="settings-list">
+      <div><dt>Outputs</dt><dd>${number(found.outputs)}</dd></div>
+      <div><dt>Last change</dt><dd><${Time} at=${found.last_change} /></dd></div>
+      <div><dt>Number</dt><dd>${found.id}</dd></div>
+      <div><dt>Schema</dt><dd><a href=${href(["groups", group, "fields"])}>${found.schema ? "Compare with the fields" : "None. Suggest one from the fields"}</a></dd></div>
+    </dl>
+    <p class="hint">The number names the group in local-storage entries.</p>
+  <//>`;
+}

@@ -1,0 +1,97 @@
+// The records of a session as tables without values, and the one value that is revealed.
+
+import { html } from "../vendor/preact.js";
+import { get } from "../api.js";
+import { bytes } from "../format.js";
+import { More, usePages } from "../pages.js";
+import { Panel } from "../shell.js";
+import { Badge, Button } from "../ui/controls.js";
+import { Loaded, Problem } from "../ui/feedback.js";
+import { Text, Time } from "../ui/text.js";
+import { Inline, plain } from "../ui/value.js";
+import { Revealed, useReveal } from "./sessions_reveal.js";
+
+const KINDS = [
+  ["cookies", "Cookies"],
+  ["local_storage", "Local storage"],
+];
+const DAY = 86_400_000;
+
+export function Records({ one }) {
+  const reveal = useReveal();
+  return html`<${Problem} error=${reveal.error} />
+    ${KINDS.filter(([kind]) => one[kind] > 0).map(
+      ([kind, title]) => html`<${OfKind} key=${kind} ...${{ one, kind, title, reveal }} />`,
+    )}
+    <p class="hint">Values are hidden. A revealed value is hidden again after 30 seconds, and the audit log has an entry with your name.</p>`;
+}
+
+function OfKind({ one, kind, title, reveal }) {
+  const { domain, profile } = one;
+  const pages = usePages(
+    async (cursor, signal) => {
+      const page = await get("console/api/session-records", { domain, profile, kind, cursor }, signal);
+      return { items: page.records, next: page.next_cursor };
+    },
+    [domain, profile, kind],
+  );
+  return html`<${Panel} flush title=${title}>
+    <${Loaded} state=${pages}>
+      ${(records) => html`<${Table} ...${{ records, kind, title, reveal }} />`}
+    <//>
+    <${More} pages=${pages} />
+  <//>`;
+}
+
+function Table({ records, kind, title, reveal }) {
+  const isCookies = kind === "cookies";
+  return html`<div class="table-box"><table class="cards sessions-records" aria-label=${title}>
+    <thead>
+      <tr><th>${isCookies ? "Name" : "Key"}</th><th>${isCookies ? "Flags" : "Used by"}</th><th>Expires</th><th class="number">Size</th><th>Changed</th><th>Value</th></tr>
+    </thead>
+    <tbody>${records.map((record) => html`<${Row} key=${record.id} ...${{ record, kind, isCookies, reveal }} />`)}</tbody>
+  </table></div>`;
+}
+
+function Row({ record, kind, isCookies, reveal }) {
+  const isShown = reveal.shown?.id === record.id && reveal.shown.kind === kind;
+  const change = () => (isShown ? reveal.hide() : reveal.run(kind, record.id));
+  const name = plain(record.name);
+  return html`<tr>
+      <td class="sessions-name"><code><${Inline} node=${record.name} /></code><small class="muted"><${Place} record=${record} isCookies=${isCookies} /></small></td>
+      <td data-label=${isCookies ? "Flags" : "Used by"}><${Flags} record=${record} isCookies=${isCookies} /></td>
+      <td data-label="Expires"><${Expires} at=${record.expires} isCookies=${isCookies} /></td>
+      <td class="number" data-label="Size">${bytes(record.value_bytes)}</td>
+      <td data-label="Changed"><${Time} at=${record.update_date} /></td>
+      <td data-label="Value"><${Button} small icon="eye" aria-label=${`${isShown ? "Hide" : "Reveal"} the value of ${name}`} aria-expanded=${isShown ? "true" : "false"}
+        onClick=${change}>${isShown ? "Hide" : "Reveal"}<//></td>
+    </tr>
+    ${isShown && html`<${Revealed} shown=${reveal.shown} name=${name} />`}`;
+}
+
+/** Where a browser sends a cookie, or which pages see an entry. */
+function Place({ record, isCookies }) {
+  if (!isCookies && record.origin) return html`<${Text}>${record.origin}<//>`;
+  return html`<${Text}>${record.domain}<//><${Inline} node=${record.path} />`;
+}
+
+function Flags({ record, isCookies }) {
+  if (!isCookies) return record.group_id ? html`<${Badge}>Group ${record.group_id}<//>` : html`<span class="muted">every group</span>`;
+  const flags = [
+    record.secure && ["Secure", "Sent over https only"],
+    record.http_only && ["HttpOnly", "Scripts of the page cannot read it"],
+    record.same_site && [`SameSite ${record.same_site}`, "When a browser sends it from other sites"],
+    record.host_only && ["Host only", "Not sent to subdomains"],
+    record.partition_site && ["Partitioned", `Only below ${record.partition_site}`],
+  ].filter(Boolean);
+  if (!flags.length) return html`<span class="muted">none</span>`;
+  return html`<span class="sessions-flags">${flags.map(([label, title]) => html`<${Badge} key=${label} title=${title}>${label}<//>`)}</span>`;
+}
+
+function Expires({ at, isCookies }) {
+  if (at === null) return html`<span class="muted">${isCookies ? "with the browser" : "never"}</span>`;
+  const time = html`<${Time} at=${at} />`;
+  const left = new Date(at) - Date.now();
+  if (left <= 0) return html`<${Badge} tone="bad">expired ${time}<//>`;
+  return left < DAY ? html`<${Badge} tone="warn">${time}<//>` : time;
+}

@@ -1,0 +1,30 @@
+// A button that copies a text.
+
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { Button } from "./controls.js";
+import { notify } from "./feedback.js";
+
+/**
+ * text: what to copy, or a function that returns a promise of it. label: what it copies. children: the text of the button; without
+ * it the button is an icon. done: a notice.
+ */
+export function CopyButton({ text, label, done, children, class: extra }) {
+  const [isDone, setDone] = useState(false);
+  const timer = useRef();
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(typeof text === "function" ? await text() : text);
+    } catch (error) {
+      notify(`Nothing was copied. ${error.message}`, { tone: "bad" });
+      return;
+    }
+    if (done) notify(done);
+    setDone(true);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setDone(false), 1500);
+  };
+  const name = isDone ? "Copied" : `Copy ${label}`;
+  const attributes = children ? {} : { kind: "quiet", "aria-label": name, title: name };
+  return html`<${Button} small icon=${isDone ? "check" : "copy"} class=${extra} ...${attributes} onClick=${copy}>${children && (isDone ? "Copied" : children)}<//>`;
+}
