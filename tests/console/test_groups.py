@@ -52,20 +52,20 @@ def test_more_groups_are_loaded(console: ConsolePage, client: Client) -> None:
 
 
 def test_the_page_of_a_group_lists_its_jobs(console: ConsolePage, client: Client) -> None:
-    name = "a/b & c"
-    client.store("a%2Fb%20&%20c", output(1, job_id="one"), output(2, job_id="two"))
+    name = "a & b?c"
+    client.store("a%20&%20b%3Fc", output(1, job_id="one"), output(2, job_id="two"))
     review = {"job_id": "two", "status": "approved", "comment": "fine"}
-    client.post("/v1/reviews/a%2Fb%20&%20c", json=review)
-    console.show("groups/a%2Fb%20%26%20c")
+    client.post("/v1/reviews/a%20&%20b%3Fc", json=review)
+    console.show("groups/a%20%26%20b%3Fc")
     page = console.page
     expect(page.get_by_role("heading", name=name)).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(2)
     expect(page.locator("tbody tr", has_text="two")).to_contain_text("Approved")
     expect(page.locator("tbody tr", has_text="one")).to_contain_text("Not reviewed")
     link = page.get_by_role("link", name="Review one").get_attribute("href")
-    assert link == "#/groups/a%2Fb%20%26%20c/review/one"
+    assert link == "#/groups/a%20%26%20b%3Fc/review/one"
     link = page.get_by_role("link", name="Outputs of one").get_attribute("href")
-    assert link == "#/groups/a%2Fb%20%26%20c/outputs?job_id=one"
+    assert link == "#/groups/a%20%26%20b%3Fc/outputs?job_id=one"
     expect(page.get_by_role("navigation", name="Group")).to_be_visible()
     console.assert_quiet()
 

@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { get, path } from "../api.js";
 import { number, plural } from "../format.js";
-import { usePageList } from "../page_list.js";
+import { usePages } from "../pages.js";
 import { href } from "../router.js";
 import { useRowKeys } from "../row_keys.js";
 import { Page, Panel } from "../shell.js";
@@ -15,7 +15,7 @@ import { GroupTabs } from "./group_tabs.js";
 import { Changes } from "./groups.js";
 
 export function Group({ group }) {
-  const pages = usePageList((next, signal) => load(group, next, signal), [group]);
+  const pages = usePages((next, signal) => load(group, next, signal), [group]);
   useRowKeys();
   return html`<${Page}
     title=${group}

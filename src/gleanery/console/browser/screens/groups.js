@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { atMost, number, percent, plural } from "../format.js";
-import { usePageList } from "../page_list.js";
+import { usePages } from "../pages.js";
 import { href } from "../router.js";
 import { useRowKeys } from "../row_keys.js";
 import { Page, Panel } from "../shell.js";
@@ -14,7 +14,7 @@ import { Sparkline } from "../ui/sparkline.js";
 import { Text, Time } from "../ui/text.js";
 
 export function Groups() {
-  const pages = usePageList(load, []);
+  const pages = usePages(load, []);
   useRowKeys();
   return html`<${Page} title="Groups" note="A group holds the outputs of related jobs.">
     <${Problem} error=${pages.error} onRetry=${pages.reload} />

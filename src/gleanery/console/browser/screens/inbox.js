@@ -3,7 +3,7 @@
 import { html, useEffect } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { plural } from "../format.js";
-import { usePageList } from "../page_list.js";
+import { usePages } from "../pages.js";
 import { useRowKeys } from "../row_keys.js";
 import { Page, Panel } from "../shell.js";
 import { Button } from "../ui/controls.js";
@@ -13,7 +13,7 @@ import { WaitingJob } from "./inbox_job.js";
 import { SessionsPanel } from "./inbox_sessions.js";
 
 export function Inbox({ session }) {
-  const pages = usePageList(load, []);
+  const pages = usePages(load, []);
   const mayRead = session.scopes.includes("outputs:read");
   const drift = useDrift(mayRead);
   useRowKeys();
