@@ -44,6 +44,9 @@ class ConsoleClient(httpx2.Client):
         self.headers["Cookie"] = cookie
         self.headers["Gleanery-Session-Key"] = answer.json()["key"]
 
+    def __enter__(self) -> ConsoleClient:
+        return self  # the login has opened it
+
 
 class ConsolePage:
     """The console in a page of Chromium, and everything that it requests and reports."""
