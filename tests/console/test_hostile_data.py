@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ Hostile = tuple[str, dict[str, str], list[str]]
 @pytest.fixture(scope="module")
 def hostile(service: Service) -> Hostile:
     token = service.token()
-    with service.client(token) as client, ConsoleClient(service.url, token, PERSON) as console:
+    console = ConsoleClient(service.url, token, PERSON)
+    with service.client(token) as client, closing(console):
         names, ids = store_hostile(client, console)
     return token, names, ids
 

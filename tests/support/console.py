@@ -77,7 +77,8 @@ class ConsolePage:
         self.page.evaluate(_SHOW, route)
         about = f"{route} {self.messages}"
         expect(self.page.locator("main h1").first, about).to_be_visible()
-        expect(self.page.locator("main .loading"), about).to_have_count(0)
+        expect(self.page.locator("main .loading:not(.outputs-rest *)"), about).to_have_count(0)
+        expect(self.page.locator("main [aria-busy=true]"), about).to_have_count(0)
 
     def assert_quiet(self) -> None:
         """Checks that nothing was reported, and that nothing was requested from other hosts."""

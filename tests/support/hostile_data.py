@@ -52,8 +52,9 @@ VALUES: tuple[Any, ...] = (
     12345678901234567890123456789,
 )
 SVG = f"<svg xmlns='http://www.w3.org/2000/svg'><script>{RUN}</script></svg>".encode()
-GROUP = f"{MARKUP}/../\u202e'\"&?#%2F"
-JOB = f"</b><script>{RUN}</script>/..;\u202e"
+GROUP = f"<img src=x onerror={RUN}>..\\\u202e'\"&?#%2F"
+"""A name of a group has no slash."""
+JOB = f"<svg onload={RUN}><script>{RUN};\u202e"
 PROFILE = "profile"
 
 

@@ -40,7 +40,7 @@ _FORM_BODY: Document = {
 }
 _TAGS = {
     "outputs": "Scraped outputs of a group: read, store and delete them.",
-    "exports": "Whole groups as one NDJSON stream, and links to them for tools without headers.",
+    "exports": "Whole groups in one response, and links to them for tools without headers.",
     "changes": "Every change of a group's outputs, in commit order.",
     "groups": "Groups with their jobs, counts and settings.",
     "reviews": "Reviews of jobs, which approve outputs.",
