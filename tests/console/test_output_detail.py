@@ -169,6 +169,24 @@ def test_a_failed_request_is_shown(client: Client, console: ConsolePage) -> None
     expect(panel(console.page, "Value")).to_contain_text("The output has no such value now: reload")
 
 
+def test_a_very_long_text_is_shown_in_steps(client: Client, console: ConsolePage) -> None:
+    """A browser takes a minute to lay out some megabytes of text."""
+    text = "".join(f"{number:07} \u202e" for number in range(5000))
+    output_id = store(client, {"long": text})
+    console.open(f"groups/group/outputs/{output_id}")
+    value = panel(console.page, "Value")
+    value.get_by_role("button", name="Show all").click()
+    more = value.get_by_role("button", name="Show more")
+    expect(more).to_be_visible()
+    expect(value).not_to_contain_text("0004999")
+    more.click()
+    more.click()
+    expect(value).to_contain_text("0004999")
+    expect(more).to_have_count(0)
+    expect(value).to_contain_text("[U+202E]")
+    console.assert_quiet()
+
+
 def test_a_deleted_output_shows_what_is_kept_of_it(client: Client, console: ConsolePage) -> None:
     output_id = store(client, {"price": 1})
     client.delete(f"/v1/outputs/group/{output_id}")

@@ -45,10 +45,10 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 
 # --- the checker on every statement -------------------------------------------------------------
 
-# The sweep reads which organizations have work to do, then works for each of them. A backup holds
-# all organizations.
 # Read before the tenant of a request is known, so the checker leaves them alone.
 SHARED_WITH_OWNER = "tokens|console_sessions|login_links"
+# The sweep reads which organizations have work to do, then works for each of them. A backup holds
+# all organizations.
 OVER_ALL = {
     "audit._WITH_OLD_ENTRIES": "organizations with audit entries to purge",
     "outputs.feed_sources.FULL.expired_groups": "groups with tombstones to purge",

@@ -54,8 +54,8 @@ function OwnSession({ session, sessions, onEverywhere }) {
     <div>
       <h2>You are signed in as <${Text}>${session.person}<//></h2>
       <p class="muted">
-        With the token <${Text}>${session.token_name ?? `number ${session.token_id}`}<//>${own && html`, since <${Time} at=${own.created} />`}.
-        ${session.expires ? html` The token expires <${Time} at=${session.expires} />.` : " The token does not expire."}
+        Your token is <${Text}>${session.token_name ?? `number ${session.token_id}`}<//>, which
+        ${session.expires ? html` expires <${Time} at=${session.expires} />` : " does not expire"}.${own && html` You signed in <${Time} at=${own.created} />.`}
       </p>
     </div>
     <${Button} icon="signout" onClick=${onEverywhere}>Sign out everywhere<//>

@@ -28,7 +28,7 @@ function Row({ token, isOwn, people, canAudit, onRevoke }) {
   return html`<tr>
     <td>
       <span class="access-name"><strong><${Text}>${name}<//></strong> ${isOwn && html`<${Badge} tone="info">Yours<//>`}</span>
-      <small class="muted">${token.name !== null && `Token ${token.id}`}${people > 0 && ` · ${plural(people, "person", "people")} signed in`}</small>
+      <small class="muted">${[token.name !== null && `Token ${token.id}`, people > 0 && `${plural(people, "person", "people")} signed in`].filter(Boolean).join(" · ")}</small>
     </td>
     <td data-label="Scopes"><ul class="access-scopes">${token.scopes.map((scope) => html`<li key=${scope}><${Badge}>${scope}<//></li>`)}</ul></td>
     <td data-label="Created" class="access-time"><${Time} at=${token.created} /></td>

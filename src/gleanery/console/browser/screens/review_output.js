@@ -49,7 +49,10 @@ export function Output({ group, output, rows, decision, edit, onEdit, onKeep, on
         ${output.detail && html`<p class="review-detail"><${Text}>${output.detail}<//></p>`}
         <p class="review-source"><${SourceLink} url=${output.source_url} /></p>
       </div>
-      <span class="muted review-scraped">scraped <${Time} at=${output.last_scraped_date} /> · <a href=${href(["groups", group, "outputs", output.output_id])}>Details</a></span>
+      <div class="review-scraped">
+        <span class="muted">scraped <${Time} at=${output.last_scraped_date} /></span>
+        <a href=${href(["groups", group, "outputs", output.output_id])}>Details</a>
+      </div>
     </header>
     ${edit && html`<${NoteForm} key=${JSON.stringify(edit)} ...${{ edit, rows, decision, onEdit, onKeep }} />`}
     <${Fields} ...${{ output, rows, decision, onEdit }} />
