@@ -22,7 +22,7 @@ from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock, tenancy
 from gleanery.storage.engines import create_engine
-from gleanery.storage.groups import catalog
+from gleanery.storage.groups import catalog, overview, waiting
 from gleanery.storage.outputs import apply, approved_view, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
@@ -354,6 +354,30 @@ def test_jobs_of_a_group_are_listed_by_a_seek(planner: Planner) -> None:
         assert access.bounds & {"group_id<", "group_id>"}
         assert not access.tested & {"group_id", "id"}
         assert not found.sorts
+
+
+def test_waiting_jobs_are_listed_by_a_seek(planner: Planner) -> None:
+    found = planner.plan(waiting._WAITING)
+    [access] = found.of("jobs")
+    assert access.index == "jobs_waiting"
+    assert not found.sorts
+    [access] = found.of("approved_versions")
+    assert access.bounds >= {"group_id=", "job_id>", "job_id<"}
+    [access] = planner.plan(waiting._REMOVED).of("tombstones")
+    assert access.bounds >= {"group_id=", "seq>"}
+
+
+def test_the_overview_of_groups_is_read_by_seeks(planner: Planner) -> None:
+    found = planner.plan(overview._GROUPS)
+    [access] = found.of("groups")
+    assert "name>" in access.bounds
+    [access] = found.of("jobs")
+    assert access.bounds >= {"organization_id=", "group_id="}
+    assert not found.sorts
+    found = planner.plan(overview._JOBS)
+    [access] = found.of("jobs")
+    assert "group_id=" in access.bounds
+    assert not found.sorts
 
 
 @pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])

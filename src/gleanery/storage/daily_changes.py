@@ -14,6 +14,9 @@ KEPT_DAYS = 30
 
 def add(stored: str | None, day: int, count: int) -> str:
     """Adds changes of a day. If a clock went back, they count for the newest day."""
+    if stored is not None and stored.startswith(f"{day} "):  # as in most batches
+        newest_day, first, *rest = stored.split(" ", 2)
+        return " ".join((newest_day, str(int(first) + count), *rest))
     newest, counts = _decode(stored, day)
     if day > newest:
         counts = [0] * min(day - newest, KEPT_DAYS) + counts

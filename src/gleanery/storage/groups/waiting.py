@@ -16,14 +16,16 @@ from gleanery.storage.database import Database, Row
 MAX_COUNT = 1000
 """A larger number is not counted."""
 _MAX_COMMENT = 300  # characters
-# The name of the group is a subquery, because a planner could reverse a join and sort all jobs.
+# The name of the group is a subquery, because a planner could reverse a join and sort all jobs. The
+# range of one job and the order let PostgreSQL choose the index of the job, also in an empty table.
 _WAITING = f"""
 SELECT (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = jobs.group_id),
     jobs.name, waits_since, output_count, approved_count, approved_seq,
     (SELECT count(*) FROM (
         SELECT 1 FROM approved_versions /* INDEXED BY approved_versions_by_job */
-        WHERE organization_id = $1 AND group_id = jobs.group_id AND job_id = jobs.id
-        LIMIT {MAX_COUNT + 1}) AS changed),
+        WHERE organization_id = $1 AND group_id = jobs.group_id
+            AND job_id BETWEEN jobs.id AND jobs.id
+        ORDER BY job_id, seq LIMIT {MAX_COUNT + 1}) AS changed),
     jobs.group_id, jobs.id, status, substr(comment, 1, {_MAX_COMMENT}), person, created_at
 FROM jobs /* INDEXED BY jobs_waiting */ LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id

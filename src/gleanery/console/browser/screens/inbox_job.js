@@ -39,8 +39,8 @@ const STATUS = {
   approved: "Approved",
   changes_requested: "Sent back",
   rejected: "Rejected",
-  in_review: "In review since",
-  pending: "Pending since",
+  in_review: "In review",
+  pending: "Pending",
 };
 
 function LatestReview({ review }) {
