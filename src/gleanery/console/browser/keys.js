@@ -1,6 +1,6 @@
 // Keyboard shortcuts of the shown screen, and the list of them for the help.
 
-import { useEffect, useState } from "./vendor/preact.js";
+import { useEffect, useLayoutEffect, useState } from "./vendor/preact.js";
 
 const OFF = "gleanery.keys-off";
 const layers = [];
@@ -45,7 +45,8 @@ addEventListener("keydown", (event) => {
 export function useKeys(shortcuts, { inDialog = false, isEverywhere = false, title = "This screen" } = {}) {
   const [layer] = useState(() => ({}));
   Object.assign(layer, { shortcuts, inDialog, title });
-  useEffect(() => {
+  // Before the browser paints: the keys work as soon as the screen is visible.
+  useLayoutEffect(() => {
     if (isEverywhere) layers.unshift(layer); // the keys of a screen come first
     else layers.push(layer);
     changed();

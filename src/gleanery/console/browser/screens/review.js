@@ -75,6 +75,11 @@ function Work({ group, job, session, history, sample }) {
     setEdit(null);
     setAt(next);
   };
+  const main = useRef();
+  useEffect(() => {
+    // The next output begins at its top, also after somebody has scrolled in a long one.
+    if (main.current.getBoundingClientRect().top < 0) main.current.scrollIntoView();
+  }, [at]);
   const canSend = session.scopes.includes("reviews:write");
   const actions = useActions({ outputs, rowsOf, work, place, show, setEdit, setStatus, setOnlyChanged, canSend });
   useEffect(() => {
@@ -87,7 +92,7 @@ function Work({ group, job, session, history, sample }) {
   };
   return html`<${Summary} ...${{ sample, work, at, setStatus, canSend }} />
     <div class="review-columns">
-      <div class="review-main">
+      <div class="review-main" ref=${main}>
         <${Output} ...${{ group, output, rows, onlyChanged, decision: work.decisions.get(output.output_id), edit, onEdit: setEdit, onKeep: actions.keep }} />
         ${!edit && html`<${Toolbar} ...${{ actions, at, outputs, work, onlyChanged }} />`}
       </div>
