@@ -108,7 +108,7 @@ _UNDO = {
             "groups": "approved_count daily_changes",
         },
         "login_links console_sessions",
-        "jobs_waiting",
+        "jobs_waiting tokens_of_organization",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The handler of the console's history of reviews: those of one job, with reviewers and findings."""
+"""The handler of the console's history of reviews: one job, with reviewers and findings."""
 
 from __future__ import annotations
 

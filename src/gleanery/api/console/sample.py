@@ -1,4 +1,4 @@
-"""The handler of the console's sample: outputs to review, field by field beside the approved ones."""
+"""The handler of the console's sample: outputs to review, beside their approved versions."""
 
 from __future__ import annotations
 

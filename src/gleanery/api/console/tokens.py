@@ -76,6 +76,8 @@ class Tokens(TypedDict):
 
     tokens: list[TokenRow]
     next_before: int | None
+    scopes: dict[str, str]
+    """All scopes, and what they allow."""
 
 
 class CreatedToken(TypedDict):
@@ -104,7 +106,8 @@ async def list_tokens(context: RequestContext[TokensQuery, None]) -> Response:
     )
     rows = [_token_row(token) for token in found[:_PAGE_SIZE]]
     next_before = rows[-1]["id"] if len(found) > _PAGE_SIZE else None
-    return Response(encode(Tokens(tokens=rows, next_before=next_before)))
+    page = Tokens(tokens=rows, next_before=next_before, scopes=tokens.SCOPES)
+    return Response(encode(page))
 
 
 def _token_row(token: organizations.OwnToken) -> TokenRow:

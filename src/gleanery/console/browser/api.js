@@ -5,6 +5,8 @@ import { forgetKey, sessionKey } from "./session_key.js";
 // This file is at <service>/console/assets/<version>/api.js, also below a path prefix.
 export const SERVICE = new URL("../../../", import.meta.url);
 
+export const KEY_HEADER = "gleanery-session-key";
+
 /** An error response of the service, or a failed connection (status 0). */
 export class ApiError extends Error {
   constructor(status, details) {
@@ -40,7 +42,7 @@ export function path(strings, ...values) {
 export async function send(method, path, options = {}) {
   const headers = new Headers(options.headers);
   const key = sessionKey();
-  if (key) headers.set("gleanery-session-key", key);
+  if (key && !headers.has(KEY_HEADER)) headers.set(KEY_HEADER, key);
   let body = options.text;
   if (options.body !== undefined) {
     body = JSON.stringify(options.body);
@@ -58,7 +60,8 @@ export async function send(method, path, options = {}) {
   }
   if (response.ok) return response;
   const error = await readError(response);
-  if (error.status === 401 && key && !path.startsWith("console/api/confirm")) forgetKey();
+  // A login that fails says nothing about the session that the browser has.
+  if (error.status === 401 && key && path !== "console/api/login") forgetKey();
   throw error;
 }
 

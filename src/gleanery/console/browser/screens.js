@@ -1,5 +1,7 @@
 // All screens: their routes, and the items of the navigation.
 
+import { Access } from "./screens/access.js";
+import { Audit } from "./screens/audit.js";
 import { Fields } from "./screens/fields.js";
 import { Group } from "./screens/group.js";
 import { GroupSettings } from "./screens/group_settings.js";
@@ -15,10 +17,14 @@ export const NAVIGATION = [
   { label: "Inbox", icon: "inbox", key: "I", segments: ["inbox"] },
   { label: "Groups", icon: "groups", key: "G", segments: ["groups"] },
   { label: "Sessions", icon: "sessions", key: "S", segments: ["sessions"] },
+  { label: "Access", icon: "access", key: "T", segments: ["access"] },
+  { label: "Audit", icon: "audit", key: "L", segments: ["audit"] },
 ];
 
 /** section: the first segment of the navigation item to which a screen belongs. */
 export const SCREENS = [
+  { pattern: "access", section: "access", component: Access },
+  { pattern: "audit", section: "audit", component: Audit },
   { pattern: "groups", section: "groups", component: Groups },
   { pattern: "groups/:group", section: "groups", component: Group },
   { pattern: "groups/:group/fields", section: "groups", component: Fields },

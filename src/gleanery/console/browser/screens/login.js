@@ -1,21 +1,39 @@
 // The login: with a token, or with a one-time link in the fragment of the URL.
 
 import { html, useState } from "../vendor/preact.js";
-import { post } from "../api.js";
+import { KEY_HEADER, post, send } from "../api.js";
 import { useAction } from "../load.js";
-import { setKey } from "../session_key.js";
+import { sessionKey, setKey } from "../session_key.js";
 import { Button, Field, TextField } from "../ui/controls.js";
 import { Problem } from "../ui/feedback.js";
+import { Text } from "../ui/text.js";
 
 const NAME = "gleanery.person";
 
+/** Returns the secret of a login link, and the name of its person if it has one. */
+function readLink() {
+  const query = new URLSearchParams(location.hash.slice(1));
+  return { link: query.get("login"), invited: query.get("person") };
+}
+
+/** Checks that the browser has stored the cookie: without it, every request would fail. */
+async function checkCookie(key) {
+  try {
+    await send("GET", "console/api/session", { headers: { [KEY_HEADER]: key } });
+  } catch (error) {
+    if (error.status !== 401) throw error;
+    throw new Error("Your browser has not stored the cookie of the session. Allow cookies for this address. Safari needs https, also on localhost.");
+  }
+}
+
 export function Login() {
-  const link = /^#login=([\w-]+)$/.exec(location.hash)?.[1];
+  const { link, invited } = readLink();
   const [token, setToken] = useState("");
   const [person, setPerson] = useState(localStorage.getItem(NAME) ?? "");
   const { run, isBusy, error } = useAction(async () => {
-    const answer = await post("console/api/login", { person, ...(link ? { link } : { token }) });
-    localStorage.setItem(NAME, person);
+    const answer = await post("console/api/login", { person: invited ?? person, ...(link ? { link } : { token }) });
+    await checkCookie(answer.key);
+    if (!invited) localStorage.setItem(NAME, person);
     // The link works once, so it does not stay in the history of the browser.
     if (link) history.replaceState(null, "", location.pathname);
     setKey(answer.key);
@@ -30,9 +48,10 @@ export function Login() {
       <span class="mark" aria-hidden="true"></span>
       <h1>Sign in to Gleanery</h1>
       <p class="muted">
-        ${link ? "This link signs you in once." : html`Use an access token. The command <code>gleanery token create</code> makes one.`}
+        ${link ? html`This link signs you in once${invited && html`, as <strong><${Text}>${invited}<//></strong>`}.` : html`Use an access token. The command <code>gleanery token create</code> makes one.`}
       </p>
-      <${TextField}
+      ${!invited &&
+      html`<${TextField}
         label="Your name"
         hint="It is shown with your reviews and in the audit log."
         name="person"
@@ -41,7 +60,7 @@ export function Login() {
         maxlength="100"
         value=${person}
         onValue=${setPerson}
-      />
+      />`}
       ${!link &&
       html`<${Field} label="Access token">
         ${(attributes) => html`<input
@@ -57,7 +76,7 @@ export function Login() {
       <//>`}
       <${Problem} error=${error} />
       <${Button} kind="primary" type="submit" isBusy=${isBusy}>Sign in<//>
-      ${link && error && html`<a href="#/">Sign in with a token</a>`}
+      ${link && (error || sessionKey()) && html`<a href="#/">${sessionKey() ? "Stay signed in as you are" : "Sign in with a token"}</a>`}
     </form>
   </main>`;
 }
@@ -66,5 +85,6 @@ function Insecure() {
   return html`<main class="login"><div class="panel">
     <h1>A secure connection is needed</h1>
     <p>The console works at an https address, or on the machine itself at localhost. Otherwise others on the network could read your session.</p>
+    <p class="muted">Serve it with <code>--tls-cert</code> and <code>--tls-key</code> or behind a proxy with TLS, or forward the port: <code>ssh -L 8000:localhost:8000 host</code>, and open http://localhost:8000/console.</p>
   </div></main>`;
 }

@@ -36,7 +36,8 @@ export function Review({ group, job, query, session }) {
   const sample = useLoad((signal) => get(path`console/api/sample/${group}`, { job_id: job, seed, size }, signal), [group, job, seed, size]);
   const history = useLoad((signal) => get(path`console/api/reviews/${group}`, { job_id: job }, signal), [group, job]);
   const resize = (value) => replaceQuery({ ...query, seed, size: value === 100 ? undefined : value });
-  const sizes = html`<${Choice} label="Size of the sample" value=${size} onValue=${resize} options=${SIZES.map((one) => [one, String(one)])} />`;
+  const options = SIZES.map((one) => [one, String(one)]);
+  const sizes = html`<div class="review-size">Sample <${Choice} label="Size of the sample" value=${size} onValue=${resize} options=${options} /></div>`;
   return html`<${Page} wide title=${job} crumbs=${[["Inbox", ["inbox"]], [group, ["groups", group]]]} note=${html`<${Note} sample=${sample.data} />`} actions=${sizes}>
     <${Loaded} state=${sample}>
       ${(data) =>
@@ -87,8 +88,8 @@ function Work({ group, job, session, history, sample }) {
   return html`<${Summary} ...${{ sample, work, at, setStatus, canSend }} />
     <div class="review-columns">
       <div class="review-main">
-        <${Output} ...${{ output, rows, onlyChanged, decision: work.decisions.get(output.output_id), edit, onEdit: setEdit, onKeep: actions.keep }} />
-        <${Toolbar} ...${{ actions, at, outputs, work, onlyChanged }} />
+        <${Output} ...${{ group, output, rows, onlyChanged, decision: work.decisions.get(output.output_id), edit, onEdit: setEdit, onKeep: actions.keep }} />
+        ${!edit && html`<${Toolbar} ...${{ actions, at, outputs, work, onlyChanged }} />`}
       </div>
       <${History} state=${history} />
     </div>
@@ -193,13 +194,13 @@ function Summary({ sample, work, at, setStatus, canSend }) {
 }
 
 function Toolbar({ actions, at, outputs, work, onlyChanged }) {
-  return html`<div class="review-tools" role="toolbar" aria-label="Decision">
+  return html`<div class="review-tools" role="group" aria-label="Decision">
     <${Button} kind="primary" icon="check" onClick=${actions.accept}>OK <${Key}>a<//><//>
-    <${Button} icon="flag" onClick=${actions.flag}>Flag <${Key}>f<//><//>
-    <${Button} icon="comment" onClick=${actions.comment}>Comment <${Key}>c<//><//>
-    <${Button} icon="undo" disabled=${!work.canUndo} onClick=${actions.undo}>Undo <${Key}>u<//><//>
-    <${Button} icon="diff" aria-pressed=${onlyChanged ? "true" : "false"} onClick=${actions.toggle}>Only changed <${Key}>d<//><//>
-    <${Button} icon="link" onClick=${actions.open}>Source <${Key}>o<//><//>
+    <${Button} onClick=${actions.flag}>Flag <${Key}>f<//><//>
+    <${Button} onClick=${actions.comment}>Comment <${Key}>c<//><//>
+    <${Button} disabled=${!work.canUndo} onClick=${actions.undo}>Undo <${Key}>u<//><//>
+    <${Button} aria-pressed=${onlyChanged ? "true" : "false"} onClick=${actions.toggle}>Only changed <${Key}>d<//><//>
+    <${Button} onClick=${actions.open}>Source <${Key}>o<//><//>
     <span class="review-move">
       <${Button} kind="quiet" icon="back" aria-label="Previous output" title="Previous output (k)" disabled=${at === 0} onClick=${actions.previous} />
       <span class="muted">${at + 1} of ${outputs.length}</span>

@@ -2,6 +2,7 @@
 
 import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { plural } from "../format.js";
+import { href } from "../router.js";
 import { Panel } from "../shell.js";
 import { Badge, Button, Key } from "../ui/controls.js";
 import { Icon } from "../ui/icons.js";
@@ -35,7 +36,7 @@ export function visibleRows(sample, output, onlyChanged) {
 }
 
 /** The output that is decided now. edit: { path } or { comment: true } while a note is written. */
-export function Output({ output, rows, decision, edit, onEdit, onKeep, onlyChanged }) {
+export function Output({ group, output, rows, decision, edit, onEdit, onKeep, onlyChanged }) {
   const [tone, approval] = APPROVALS[output.approval];
   return html`<${Panel} flush class="review-output">
     <header class="review-about">
@@ -48,7 +49,10 @@ export function Output({ output, rows, decision, edit, onEdit, onKeep, onlyChang
         ${output.detail && html`<p class="review-detail"><${Text}>${output.detail}<//></p>`}
         <p class="review-source"><${SourceLink} url=${output.source_url} /></p>
       </div>
-      <span class="muted review-scraped">scraped <${Time} at=${output.last_scraped_date} /></span>
+      <div class="review-scraped">
+        <span class="muted">scraped <${Time} at=${output.last_scraped_date} /></span>
+        <a href=${href(["groups", group, "outputs", output.output_id])}>Details</a>
+      </div>
     </header>
     ${edit && html`<${NoteForm} key=${JSON.stringify(edit)} ...${{ edit, rows, decision, onEdit, onKeep }} />`}
     <${Fields} ...${{ output, rows, decision, onEdit }} />

@@ -25,6 +25,7 @@ CREATE TABLE login_links (
 
 ALTER TABLE reviews ADD COLUMN person TEXT;
 
+CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
 -- Jobs that wait for a review, and positions of approvals.
 ALTER TABLE jobs ADD COLUMN waits_since INTEGER;
 ALTER TABLE jobs ADD COLUMN approved_seq INTEGER;
@@ -57,4 +58,3 @@ ALTER TABLE groups ADD COLUMN daily_changes TEXT;
 UPDATE groups SET approved_count = coalesce((
     SELECT sum(approved_count) FROM jobs
     WHERE jobs.organization_id = groups.organization_id AND jobs.group_id = groups.id), 0);
-CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;

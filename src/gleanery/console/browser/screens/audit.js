@@ -1,0 +1,99 @@
+// The audit log, newest first: who did what, and when.
+
+import { html, useState } from "../vendor/preact.js";
+import { get } from "../api.js";
+import { fullTime, toDate } from "../format.js";
+import { More, usePages } from "../pages.js";
+import { replaceQuery } from "../router.js";
+import { Page, Panel } from "../shell.js";
+import { Button, SelectField, TextField } from "../ui/controls.js";
+import { Empty, Loaded } from "../ui/feedback.js";
+import { Text, Time } from "../ui/text.js";
+import { ACTIONS, Sentence, nameOf } from "./audit_sentences.js";
+
+const MAX_EMPTY_PAGES = 10; // the service looks through a part of the log at a time
+
+export function Audit({ query, session }) {
+  if (!session.scopes.includes("audit:read")) return html`<${Forbidden} />`;
+  return html`<${Log} query=${query} />`;
+}
+
+function Forbidden() {
+  return html`<${Page} title="Audit">
+    <${Panel}><${Empty} icon="audit" title="Your token cannot read the audit log">It lacks the scope <code>audit:read</code>. Ask the operator for a token that has it.<//><//>
+  <//>`;
+}
+
+function Log({ query }) {
+  const filter = { action: query.action, person: query.person, token_id: query.token_id };
+  const pages = usePages((before, signal) => loadPage(filter, before, signal), Object.values(filter));
+  const isFiltered = Object.values(filter).some(Boolean);
+  return html`<${Page} title="Audit" note="Who signed in, used session values, reviewed, and created or revoked tokens.">
+    <${Filters} query=${query} isFiltered=${isFiltered} />
+    <${Loaded} state=${pages}>
+      ${(entries) =>
+        entries.length
+          ? html`<${Panel} flush><${Entries} entries=${entries} /><${More} pages=${pages} /><//>`
+          : html`<${Nothing} isFiltered=${isFiltered} pages=${pages} />`}
+    <//>
+  <//>`;
+}
+
+async function loadPage(filter, before, signal) {
+  for (let round = 1; ; round++) {
+    const page = await get("console/api/audit", { ...filter, before }, signal);
+    before = page.next_before;
+    if (page.entries.length || before === null || round === MAX_EMPTY_PAGES) {
+      return { items: page.entries.map((entry) => ({ ...entry, names: page.token_names })), next: before };
+    }
+  }
+}
+
+function Nothing({ isFiltered, pages }) {
+  if (!isFiltered) return html`<${Panel}><${Empty} icon="audit" title="The audit log is empty">Entries appear when somebody signs in, reads session values, or reviews a job.<//><//>`;
+  const title = pages.hasMore ? "Nothing in the newest entries" : "No entry fits the filters";
+  return html`<${Panel}><${Empty} icon="search" title=${title}>${pages.hasMore ? html`<${More} pages=${pages} />` : "Change or clear the filters."}<//><//>`;
+}
+
+function Filters({ query, isFiltered }) {
+  const [person, setPerson] = useState(query.person ?? "");
+  const change = (part) => replaceQuery({ ...query, ...part });
+  const submit = (event) => {
+    event.preventDefault();
+    change({ person });
+  };
+  const clear = () => {
+    setPerson("");
+    replaceQuery({});
+  };
+  const options = [["", "All actions"], ...Object.entries(ACTIONS)];
+  return html`<form class="audit-filters" role="search" aria-label="Filters" onSubmit=${submit}>
+    <${SelectField} label="Action" value=${query.action ?? ""} onValue=${(action) => change({ action })} options=${options} />
+    <${TextField} label="Person" placeholder="Part of the name" maxlength="100" value=${person} onValue=${setPerson} onChange=${() => change({ person })} />
+    <${TextField} label="Token" placeholder="Number" inputmode="numeric" pattern="[1-9][0-9]{0,15}" title="The number of a token" value=${query.token_id ?? ""} onValue=${() => {}} onChange=${(event) => event.target.validity.valid && change({ token_id: event.target.value })} />
+    ${isFiltered && html`<${Button} kind="quiet" icon="close" onClick=${clear}>Clear<//>`}
+  </form>`;
+}
+
+function Entries({ entries }) {
+  return html`<div class="table-box">
+    <table class="cards audit-log">
+      <thead><tr><th>What happened</th><th>Token</th><th>When</th></tr></thead>
+      <tbody>
+        ${entries.map(
+          (entry) => html`<tr key=${entry.id}>
+            <td><${Sentence} entry=${entry} /></td>
+            <td data-label="Token" class="muted">${entry.token_id === null ? "Command line" : html`<${Text}>${nameOf(entry.token_id, entry.names)}<//>`}</td>
+            <td data-label="When" class="audit-time"><${When} at=${entry.id} /></td>
+          </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+const clock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+function When({ at }) {
+  return html`<span title=${fullTime(at)}>${clock.format(toDate(at))}</span> <small class="muted"><${Time} at=${at} /></small>`;
+}

@@ -1,0 +1,336 @@
+"""The login in Chromium: forged requests of other pages, other ports, several tabs, links."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gleanery.security import console_login
+from tests.support.console import PERSON, ConsolePage, console_page
+from tests.support.console_http import new_link, revoke
+from tests.support.service import NO_TLS, Service
+
+SIGN_IN = "Sign in to Gleanery"
+SESSION_STATUS = """async () => {
+    const headers = { "gleanery-session-key": sessionStorage.getItem("gleanery.key") ?? "" };
+    return (await fetch("/console/api/session", { headers })).status;
+}"""
+
+
+class Attacker:
+    """A page of an attacker on another port, and the headers of the requests that it gets."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.cookies: list[str | None] = []
+
+    def url(self, host: str) -> str:
+        return f"http://{host}:{self.port}/"
+
+
+@contextmanager
+def attacker_page() -> Iterator[Attacker]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            attacker.cookies.append(self.headers["Cookie"])
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>attacker</title><body></body>")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    attacker = Attacker(server.server_port)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield attacker
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def token(service: Service) -> str:
+    return service.token()
+
+
+@pytest.fixture
+def console(browser: Browser, service: Service) -> Iterator[ConsolePage]:
+    with console_page(browser, service.url) as opened:
+        yield opened
+
+
+def heading(page: Page) -> Any:
+    return page.get_by_role("heading", name=SIGN_IN)
+
+
+def key_of(page: Page) -> str | None:
+    key: str | None = page.evaluate("sessionStorage.getItem('gleanery.key')")
+    return key
+
+
+def cookie_of(console: ConsolePage) -> Any:
+    cookies = console.page.context.cookies(console.url.replace("http:", "https:"))
+    return next((one for one in cookies if one["name"] == console_login.COOKIE), None)
+
+
+# --- the session in the browser -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_cookie_is_stored_on_the_machine_itself(
+    browser: Browser, service: Service, token: str, host: str
+) -> None:
+    with console_page(browser, service.url.replace("127.0.0.1", host)) as console:
+        console.sign_in(token)
+        cookie = cookie_of(console)
+        assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
+        assert cookie["expires"] == -1
+        assert console.page.evaluate("document.cookie") == ""
+        stored = console.page.evaluate(
+            "[JSON.stringify(localStorage), JSON.stringify(sessionStorage)]"
+        )
+        assert token not in "".join(stored)
+        assert cookie["value"] not in "".join(stored)
+
+
+def test_plain_http_of_another_host_says_what_to_do(browser: Browser, service: Service) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    target = service.url
+
+    def forward(route: Any) -> None:
+        url = route.request.url.replace("http://data.example", target)
+        route.fulfill(response=context.request.get(url))
+
+    page.route("http://data.example/**", forward)
+    page.goto("http://data.example/console")
+    expect(page.get_by_role("heading", name="A secure connection is needed")).to_be_visible()
+    expect(page.get_by_text("--tls-cert")).to_be_visible()
+    context.close()
+
+
+def test_a_browser_without_cookies_is_told(console: ConsolePage, token: str) -> None:
+    """A request without the cookie gets 401, as the service would answer."""
+    refused = '{"detail": [{"loc": [], "msg": "no session", "type": "unauthenticated"}]}'
+    session = "**/console/api/session"
+    console.page.route(session, lambda route: route.fulfill(status=401, body=refused))
+    console.page.goto(f"{console.url}/console")
+    console.page.get_by_label("Your name").fill(PERSON)
+    console.page.get_by_label("Access token").fill(token)
+    console.page.get_by_role("button", name="Sign in").click()
+    expect(console.page.get_by_role("alert")).to_contain_text("has not stored the cookie")
+
+
+def test_a_wrong_token_is_explained(console: ConsolePage) -> None:
+    console.page.goto(f"{console.url}/console")
+    console.page.get_by_label("Your name").fill(PERSON)
+    console.page.get_by_label("Access token").fill("glean_wrong")
+    console.page.get_by_role("button", name="Sign in").click()
+    expect(console.page.get_by_role("alert")).to_contain_text("not a complete Gleanery token")
+
+
+def test_a_cookie_from_before_the_login_is_replaced(console: ConsolePage, token: str) -> None:
+    planted = console_login.new_secret()
+    cookie = {"name": console_login.COOKIE, "value": planted, "secure": True}
+    url = console.url.replace("http:", "https:")
+    console.page.context.add_cookies([{**cookie, "url": url}])  # type: ignore[typeddict-item]
+    console.sign_in(token)
+    assert cookie_of(console)["value"] != planted
+
+
+# --- tabs -----------------------------------------------------------------------------------------
+
+
+def test_a_new_tab_gets_the_key_of_another_tab(console: ConsolePage, token: str) -> None:
+    console.sign_in(token)
+    tab = console.page.context.new_page()
+    tab.goto(f"{console.url}/console#/access")
+    expect(tab.get_by_role("heading", name="Access")).to_be_visible()
+    assert key_of(tab) == key_of(console.page)
+
+
+def test_the_cookie_alone_shows_the_login(console: ConsolePage, token: str) -> None:
+    console.sign_in(token)
+    context = console.page.context
+    console.page.close()
+    tab = context.new_page()
+    tab.goto(f"{console.url}/console")
+    expect(heading(tab)).to_be_visible()
+    assert tab.evaluate(SESSION_STATUS) == 401
+
+
+def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
+    console.sign_in(token)
+    tab = console.page.context.new_page()
+    tab.goto(f"{console.url}/console#/access")
+    expect(tab.get_by_role("heading", name="Access", exact=True)).to_be_visible()
+    console.page.get_by_role("button", name="Sign out", exact=True).click()
+    expect(heading(console.page)).to_be_visible()
+    expect(heading(tab)).to_be_visible()
+    assert (key_of(tab), key_of(console.page), cookie_of(console)) == (None, None, None)
+
+
+def test_signing_out_everywhere_ends_other_browsers(
+    browser: Browser, service: Service, console: ConsolePage, token: str
+) -> None:
+    console.sign_in(token)
+    with console_page(browser, service.url) as other:
+        other.sign_in(token, "Berta")
+        other.show("access")
+        console.show("access")
+        console.page.get_by_role("button", name="Sign out everywhere").click()
+        console.page.get_by_role("dialog").get_by_role("button", name="Sign out everywhere").click()
+        expect(heading(console.page)).to_be_visible()
+        other.page.keyboard.press("L")  # the next request shows that the session has ended
+        expect(heading(other.page)).to_be_visible()
+
+
+def test_a_revoked_token_shows_the_login(
+    service: Service, console: ConsolePage, token: str
+) -> None:
+    console.sign_in(token)
+    answer = console.page.evaluate(SESSION_STATUS)
+    assert answer == 200
+    console.show("access")
+    with httpx2.Client(base_url=service.url, verify=NO_TLS) as client:
+        bearer = {"Authorization": f"Bearer {token}"}
+        entries = client.get("/v1/audit", headers=bearer).json()["entries"]
+    revoke(service.settings, entries[0]["about"]["token_id"])
+    console.page.keyboard.press("L")
+    expect(heading(console.page)).to_be_visible()
+
+
+# --- other pages ----------------------------------------------------------------------------------
+
+ASK = """() => new Promise((resolve) => {
+    const channel = new BroadcastChannel("gleanery");
+    channel.onmessage = ({ data }) => resolve(data);
+    channel.postMessage({ ask: true });
+    setTimeout(() => resolve(null), 1000);
+})"""
+FORM = """([address, type]) => {
+    const form = document.createElement("form");
+    Object.assign(form, { method: "POST", action: address, enctype: type, target: "_self" });
+    const field = document.createElement("input");
+    Object.assign(field, { name: '{"everywhere": true, "a": "', value: '"}' });
+    form.append(field);
+    document.body.append(form);
+    form.submit();
+}"""
+FETCH = """async ([address, options]) => {
+    try {
+        const answer = await fetch(address, options);
+        return answer.type === "opaque" ? "opaque" : answer.status;
+    } catch (error) {
+        return "blocked";
+    }
+}"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["other port", "other site"])
+def test_another_page_cannot_use_the_session(console: ConsolePage, token: str, host: str) -> None:
+    """127.0.0.1 on another port gets the cookie, but neither the key nor the same origin."""
+    console.sign_in(token)
+    with attacker_page() as attacker:
+        page = console.page.context.new_page()
+        page.goto(attacker.url(host))
+        page.goto(attacker.url(host))
+        assert page.evaluate(ASK) is None
+        assert page.evaluate("sessionStorage.getItem('gleanery.key')") is None
+        logout = f"{console.url}/console/api/logout"
+        for options in (
+            {"method": "POST", "mode": "no-cors", "credentials": "include", "body": "{}"},
+            {"method": "POST", "credentials": "include", "body": "{}"},
+        ):
+            assert page.evaluate(FETCH, [logout, options]) in ("opaque", "blocked")
+        read = {"credentials": "include", "headers": {"gleanery-session-key": "a" * 43}}
+        for address in (f"{console.url}/console/api/session", f"{console.url}/v1/groups"):
+            assert page.evaluate(FETCH, [address, read]) == "blocked"
+        for type_ in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            page.goto(attacker.url(host))
+            with page.expect_navigation(url=logout) as answer:
+                page.evaluate(FORM, [logout, type_])
+            assert answer.value.status == 401
+        assert console.page.evaluate(SESSION_STATUS) == 200
+
+
+def test_another_port_gets_the_cookie_but_it_is_not_enough(
+    console: ConsolePage, service: Service, token: str
+) -> None:
+    """The reason for the key: a browser does not separate the cookies of ports."""
+    console.sign_in(token)
+    with attacker_page() as attacker:
+        page = console.page.context.new_page()
+        page.goto(attacker.url("127.0.0.1"))
+        page.goto(attacker.url("127.0.0.1"))  # from its own page, so that Strict allows it
+        page.evaluate("fetch('/')")
+        [stolen, *_] = [cookie for cookie in attacker.cookies if cookie] or [None]
+    assert stolen is not None
+    assert console_login.COOKIE in stolen
+    headers = {"Cookie": stolen, "Sec-Fetch-Site": "same-origin"}
+    for key in ({}, {"Gleanery-Session-Key": console_login.new_secret()}):
+        with httpx2.Client(base_url=service.url, headers=headers | key, verify=NO_TLS) as client:
+            assert client.get("/console/api/session").status_code == 401
+            assert client.get("/v1/groups").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/console", "/console#/access"])
+def test_the_console_cannot_be_framed(console: ConsolePage, token: str, path: str) -> None:
+    console.sign_in(token)
+    with attacker_page() as attacker:
+        page = console.page.context.new_page()
+        page.goto(attacker.url("127.0.0.1"))
+        page.evaluate(
+            "address => { const f = document.createElement('iframe'); f.src = address;"
+            " document.body.append(f); return new Promise((done) => (f.onload = () => done(0))); }",
+            console.url + path,
+        )
+        [_, frame] = page.frames
+        assert "console" not in frame.url or frame.locator("#app").count() == 0
+
+
+# --- login links ----------------------------------------------------------------------------------
+
+
+def own_token_id(service: Service, token: str) -> int:
+    with service.client(token) as client:
+        entries = client.get("/v1/audit").json()["entries"]
+    return int(entries[0]["about"]["token_id"])
+
+
+def test_a_link_signs_in_once_and_leaves_the_address(
+    browser: Browser, service: Service, console: ConsolePage, token: str
+) -> None:
+    secret = new_link(service.settings, own_token_id(service, token), "Berta")
+    address = console_login.link_address(console.url, secret, "Berta")
+    console.page.goto(address)
+    expect(console.page.get_by_text("as Berta")).to_be_visible()
+    console.page.get_by_role("button", name="Sign in").click()
+    expect(console.page.locator("#main")).to_be_visible()
+    assert secret not in console.page.url
+    assert not [url for url in console.requests if secret in url.partition("#")[0]]
+    with console_page(browser, service.url) as other:
+        other.page.goto(address)
+        other.page.get_by_role("button", name="Sign in").click()
+        expect(other.page.get_by_role("alert")).to_contain_text("was used before or has expired")
+        other.page.get_by_role("link", name="Sign in with a token").click()
+        expect(other.page.get_by_label("Access token")).to_be_visible()
+
+
+def test_a_used_link_does_not_end_the_present_session(console: ConsolePage, token: str) -> None:
+    console.sign_in(token)
+    console.page.goto(f"{console.url}/console#login={console_login.new_secret()}")
+    console.page.get_by_label("Your name").fill(PERSON)
+    console.page.get_by_role("button", name="Sign in").click()
+    expect(console.page.get_by_role("alert")).to_contain_text("was used before or has expired")
+    console.page.get_by_role("link", name="Stay signed in").click()
+    expect(console.page.locator("#main")).to_be_visible()
+    assert console.page.evaluate(SESSION_STATUS) == 200
