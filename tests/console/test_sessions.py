@@ -25,7 +25,8 @@ STATE = {
 HAR_REQUEST = {"url": "https://shop.example/", "cookies": [{"name": "sid", "value": SECRET}]}
 DOCUMENTS = {
     "Playwright storage state": json.dumps(STATE),
-    "cookies.txt": f"# Netscape HTTP Cookie File\nshop.example\tFALSE\t/\tTRUE\t{LATER}\tsid\t{SECRET}\n",
+    "cookies.txt": "# Netscape HTTP Cookie File\n"
+    f"shop.example\tFALSE\t/\tTRUE\t{LATER}\tsid\t{SECRET}\n",
     "Browser extension": json.dumps(
         [COOKIE | {"expirationDate": LATER, "hostOnly": True, "session": False, "storeId": "0"}]
     ),
