@@ -44,7 +44,7 @@ def test_a_review_returns_its_findings_in_their_order(client: Client) -> None:
     review = add(client, findings=sent, comment="two outputs")
     assert review.keys() == LIST_MEMBERS
     details = client.get(f"/v1/reviews/group/{review['review_id']}").json()
-    about = {"as_of": None, "output_ids": None, "skipped_output_ids": None}
+    about = {"person": None, "as_of": None, "output_ids": None, "skipped_output_ids": None}
     assert details == review | about | {"findings": findings}
 
 

@@ -86,7 +86,13 @@ def test_a_review_of_single_outputs_is_not_the_latest_review_of_the_job(client: 
     del single["skipped_output_ids"]
     assert client.get("/v1/reviews/group?history=true").json() == [single, whole]
     details = client.get(f"/v1/reviews/group/{single['review_id']}").json()
-    about = {"as_of": None, "output_ids": ids[:1], "skipped_output_ids": [], "findings": []}
+    about = {
+        "person": None,
+        "as_of": None,
+        "output_ids": ids[:1],
+        "skipped_output_ids": [],
+        "findings": [],
+    }
     assert details == single | about
 
 

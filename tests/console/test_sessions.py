@@ -304,6 +304,7 @@ def test_all_views_are_accessible(
         assert console.violations() == []
         paste(page.get_by_label("Or paste a text"), DOCUMENTS["Playwright storage state"])
         expect(page.get_by_role("region", name="Preview")).to_be_visible()
+        expect(page.get_by_role("dialog").get_by_role("button", name="Import")).to_be_enabled()
         assert console.violations() == []
         scroll = "document.documentElement.scrollWidth <= innerWidth"
         assert page.evaluate(scroll)

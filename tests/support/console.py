@@ -72,8 +72,9 @@ class ConsolePage:
     def show(self, route: str) -> None:
         """Shows a screen, and waits until it has loaded."""
         self.page.evaluate(_SHOW, route)
-        expect(self.page.locator("main h1").first).to_be_visible()
-        expect(self.page.locator("main .loading")).to_have_count(0)
+        about = f"{route} {self.messages}"
+        expect(self.page.locator("main h1").first, about).to_be_visible()
+        expect(self.page.locator("main .loading"), about).to_have_count(0)
 
     def assert_quiet(self) -> None:
         """Checks that nothing was reported, and that nothing was requested from other hosts."""

@@ -391,6 +391,7 @@ EXAMPLES: dict[str, Example] = {
         path={**_IN_GROUP, "review_id": _REVIEW["review_id"]},
         response=_REVIEW
         | {
+            "person": None,
             "as_of": _LAST_CURSOR,
             "output_ids": None,
             "skipped_output_ids": None,

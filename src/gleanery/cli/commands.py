@@ -48,7 +48,7 @@ DATA_COMMANDS = {
     "sample": Row("reviews", "List outputs of a job for a review, each with a reason."),
     "approve": Row("reviews", "Approve the present outputs of a job, or give another review."),
     "reject": Row("reviews", "Reject the present outputs of a job, or request changes."),
-    "open": Row("browser", "Open the reference of the service in a browser, for a group."),
+    "open": Row("browser", "Open the page of a group in the console, in a browser."),
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."
     ),

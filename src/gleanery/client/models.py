@@ -194,6 +194,8 @@ class ReviewDetails(Struct, frozen=True, gc=False, kw_only=True):
     output_ids: list[str] | None
     skipped_output_ids: list[str] | None
     findings: list[Finding]
+    person: str | None = None
+    """Name of the reviewer in the console; None if the review was added with a token alone."""
 
 
 class SampledOutput(Struct, frozen=True, gc=False, kw_only=True):

@@ -147,6 +147,10 @@ class FindingOut(TypedDict):
 class ReviewDetails(ReviewOut):
     """Review with what it is about."""
 
+    person: Annotated[
+        str | None,
+        Field(description="Name of the reviewer in the console; null: added with a token alone."),
+    ]
     as_of: Annotated[
         int | None,
         Field(description="It applies to values that were stored up to this position; null: all."),

@@ -234,7 +234,7 @@ def test_the_extent_is_of_the_group_or_the_job(client: Client, console: ConsoleC
     [
         ({"columns": "price"}, "columns"),
         ({"columns": '["a..b"]'}, "columns"),
-        ({"columns": '[1]'}, "columns"),
+        ({"columns": "[1]"}, "columns"),
         ({"columns": json.dumps(["a"] * 31)}, "columns"),
         ({"limit": "201"}, "limit"),
         ({"before": "-1"}, "before"),

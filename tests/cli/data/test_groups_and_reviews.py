@@ -217,14 +217,14 @@ def test_an_unknown_job_is_a_user_error(gleanery: CommandLine, stored: Client) -
 
 
 @pytest.mark.thorough
-def test_a_browser_opens_the_reference(
+def test_a_browser_opens_the_page_of_the_group(
     gleanery: CommandLine, stored: Client, tmp_path: Path
 ) -> None:
     script = tmp_path / "browser"
     script.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     script.chmod(0o755)
     done = run_gleanery("open", "shop-prices", **gleanery.variables, BROWSER=f"{script} %s")
-    assert done.stdout == f"{gleanery.url}/docs\n"
+    assert done.stdout == f"{gleanery.url}/console#/groups/shop-prices\n"
     wait_until((tmp_path / "opened").exists)
     wait_until(lambda: (tmp_path / "opened").read_text() == done.stdout)
 
@@ -233,4 +233,4 @@ def test_a_browser_opens_the_reference(
 def test_the_address_is_printed_without_a_browser(gleanery: CommandLine, stored: Client) -> None:
     none = {"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     done = gleanery("open", "shop-prices", **none)
-    assert (done.returncode, done.stdout) == (0, f"{gleanery.url}/docs\n")
+    assert (done.returncode, done.stdout) == (0, f"{gleanery.url}/console#/groups/shop-prices\n")

@@ -23,6 +23,7 @@ from gleanery.values import json_text
 _MAX_FILES = 100
 _MAX_URL = 2000
 _MAX_VALUE_BYTES = 5_000_000
+_CONTEXT = 40  # characters before the first difference of two long texts
 _SHARED_NODES = 400  # of all changed fields of a version together
 _TEXT_HEADERS = ((b"content-security-policy", b"default-src 'none'; sandbox"),)
 _WITH_VALUES = ("data", "tags", "source_url")
@@ -192,12 +193,33 @@ def _changed_field(field: dict[str, Any], limits: Limits) -> ChangedField:
     kind, before, after = field["kind"], field["before"], field["after"]
     if field["path"] == "$.files":
         before, after = ([_file_in_words(file) for file in files] for files in (before, after))
+    start = _common_length(before, after) if type(before) is type(after) is str else 0
     return ChangedField(
         path=field["path"],
         kind=kind,
-        before=None if kind == "added" else truncate(before, limits),
-        after=None if kind == "removed" else truncate(after, limits),
+        before=None if kind == "added" else _side(before, start, limits),
+        after=None if kind == "removed" else _side(after, start, limits),
     )
+
+
+def _side(value: Any, start: int, limits: Limits) -> Node:
+    """Truncates a value. Of a long text it keeps the part around the first difference."""
+    if start < limits.text // 2:
+        return truncate(value, limits)
+    part = value[start - _CONTEXT : start - _CONTEXT + limits.text]
+    return ["s", f"…{part}", len(value)]
+
+
+def _common_length(one: str, other: str) -> int:
+    """Returns the number of equal characters at the start of two texts, by bisection."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _file_in_words(file: dict[str, Any]) -> str:

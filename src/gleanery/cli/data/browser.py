@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from urllib.parse import quote
 
 import typer
 
@@ -15,14 +16,14 @@ app = typer.Typer()
 
 @data_command(app, "open", examples=("gleanery open shop-prices",))
 def open_group(group: GroupName, url: Url = None, token_file: TokenFile = None) -> None:
-    """Open the reference of the service in a browser, for a group.
+    """Open the page of a group in the console, in a browser.
 
-    The page describes every request on the group. The command prints its address, and only
-    prints it on a machine without a browser.
+    The page shows the jobs and outputs of the group, and their reviews. The command prints its
+    address, and only prints it on a machine without a browser.
     """
     with open_client(url, token_file) as client, known_group(client, group):
         client.group(group)
-        address = f"{client.base_url}/docs"
+        address = f"{client.base_url}/console#/groups/{quote(group, safe='')}"
     typer.echo(address)
     if _has_browser():
         import webbrowser

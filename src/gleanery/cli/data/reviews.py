@@ -135,6 +135,7 @@ def _print_details(review: ReviewDetails, as_json: bool) -> None:
         f"Job: {review.job_id}",
         f"Status: {review.status}",
         f"Date: {show_date(review.review_date)}",
+        *([] if review.person is None else [f"Reviewer: {review.person}"]),
         f"Comment: {review.comment}",
         f"Values until: {'the review' if review.as_of is None else review.as_of}",
         f"Outputs: {'the whole job' if outputs is None else len(outputs)}",

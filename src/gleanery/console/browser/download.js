@@ -2,7 +2,7 @@
 
 import { send } from "./api.js";
 
-/** Saves the response of a GET request as a file. Its type is unknown to the browser, so it is never shown as a page. */
+/** Saves the response of a GET request as a file. Its type is unknown to the browser, so it is never shown as a page. Returns the response. */
 export async function save(path, name, query) {
   const response = await send("GET", path, { query });
   const blob = new Blob([await response.arrayBuffer()], { type: "application/octet-stream" });
@@ -10,4 +10,5 @@ export async function save(path, name, query) {
   const link = Object.assign(document.createElement("a"), { href: url, download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser may still read it
+  return response;
 }

@@ -9,6 +9,7 @@ import { Groups } from "./screens/groups.js";
 import { Inbox } from "./screens/inbox.js";
 import { OutputScreen } from "./screens/output_detail.js";
 import { Outputs } from "./screens/outputs.js";
+import { Review } from "./screens/review.js";
 import { Sessions } from "./screens/sessions.js";
 import { SessionDetail } from "./screens/sessions_detail.js";
 
@@ -29,6 +30,7 @@ export const SCREENS = [
   { pattern: "groups/:group/fields", section: "groups", component: Fields },
   { pattern: "groups/:group/outputs", section: "groups", component: Outputs },
   { pattern: "groups/:group/outputs/:output", section: "groups", component: OutputScreen },
+  { pattern: "groups/:group/review/:job", section: "inbox", component: Review },
   { pattern: "groups/:group/settings", section: "groups", component: GroupSettings },
   { pattern: "inbox", section: "inbox", component: Inbox },
   { pattern: "sessions", section: "sessions", component: Sessions },

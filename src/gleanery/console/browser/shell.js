@@ -1,13 +1,13 @@
 // The frame of all screens: navigation, the person, the theme and the help.
 
-import { html, useEffect, useState } from "./vendor/preact.js";
+import { html, useEffect, useErrorBoundary, useState } from "./vendor/preact.js";
 import { post } from "./api.js";
 import { keysAreOff, switchKeys, useKeys, useShortcuts } from "./keys.js";
 import { go, href, match, useRoute } from "./router.js";
 import { NAVIGATION, SCREENS } from "./screens.js";
 import { forgetKey } from "./session_key.js";
 import { Button, Checkbox, Dialog, Key } from "./ui/controls.js";
-import { Empty, Notices, notify } from "./ui/feedback.js";
+import { Empty, Notices, Problem, notify } from "./ui/feedback.js";
 import { Icon } from "./ui/icons.js";
 import { Text } from "./ui/text.js";
 
@@ -66,12 +66,19 @@ export function Shell({ session }) {
     ${menu && html`<div class="veil" onClick=${() => setMenu(false)}></div>`}
     <main id="main" tabindex="-1">
       ${found
-        ? html`<${found.screen.component} key=${JSON.stringify(found.parameters)} ...${found.parameters} query=${route.query} session=${session} />`
+        ? html`<${Guarded} key=${found.screen.pattern + JSON.stringify(found.parameters)} component=${found.screen.component} ...${found.parameters} query=${route.query} session=${session} />`
         : html`<${Empty} icon="search" title="This page does not exist"><a href=${href(["inbox"])}>Go to the inbox</a><//>`}
     </main>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Notices} />
   </div>`;
+}
+
+/** A screen. If it fails, the others still work. */
+function Guarded({ component, ...rest }) {
+  const [error, retry] = useErrorBoundary((problem) => console.error(problem));
+  if (!error) return html`<${component} ...${rest} />`;
+  return html`<div class="page"><${Problem} error=${{ message: `This screen has failed: ${error.message}` }} onRetry=${retry} /></div>`;
 }
 
 function skipToMain(event) {

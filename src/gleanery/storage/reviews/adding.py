@@ -23,8 +23,8 @@ from gleanery.values.hashing import hash_parts
 _APPEND = """
 INSERT INTO reviews
     (organization_id, group_id, job_id, review_id, status, comment, created_at, as_of, output_ids,
-     skipped_output_ids, findings)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+     skipped_output_ids, findings, person)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 RETURNING id
 """
 # A decision about the whole job ends the wait, unless there are values that it does not cover.
@@ -110,7 +110,7 @@ async def _append(locked: LockedGroup, review: ReviewIn, actor: audit.Actor) -> 
         await _apply_to_job(locked, review, job)
     else:
         skipped = await _apply_to_outputs(locked, review.output_ids, review, job)
-    response = await _insert(locked, review, job, skipped)
+    response = await _insert(locked, review, job, skipped, actor.person)
     about = AuditAbout(
         group_id=locked.name,
         job_id=review.job_id,
@@ -160,14 +160,18 @@ async def _apply_to_outputs(
 
 
 async def _insert(
-    locked: LockedGroup, review: ReviewIn, job: _Job, skipped: list[str] | None
+    locked: LockedGroup,
+    review: ReviewIn,
+    job: _Job,
+    skipped: list[str] | None,
+    person: str | None,
 ) -> AddedReview:
     """Stores the review. That of a whole job becomes the latest review of the job."""
     review_id, comment = uuid.uuid4().hex, review.comment or ""
     job_key = (locked.organization_id, locked.group_id, job.id)
     texts = (_as_text(review.output_ids), _as_text(skipped), _as_text(_findings(review)))
     [[row_id]] = await locked.transaction.fetch(
-        _APPEND, *job_key, review_id, review.status, comment, locked.now, job.as_of, *texts
+        _APPEND, *job_key, review_id, review.status, comment, locked.now, job.as_of, *texts, person
     )
     response = to_response(review.job_id, review_id, locked.now, review.status, comment)
     added = cast(AddedReview, response)

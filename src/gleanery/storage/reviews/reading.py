@@ -40,7 +40,7 @@ SELECT {_JOB_NAME}, review_id, created_at, status, comment, reviews.id {_HISTORY
 """
 _ONE = f"""
 SELECT {_JOB_NAME}, review_id, created_at, status, comment,
-    as_of, output_ids, skipped_output_ids, findings
+    person, as_of, output_ids, skipped_output_ids, findings
 FROM reviews /* INDEXED BY reviews_by_review_id */
 WHERE organization_id = $1 AND review_id = $2 AND +group_id = (
     SELECT id FROM groups WHERE organization_id = $1 AND name = $3)
@@ -63,10 +63,11 @@ async def read_review(database: Database, group: str, review_id: str) -> bytes:
     if not rows:
         await group_lock.require_group(database, group)
         raise no_review()
-    *review, as_of, output_ids, skipped_output_ids, findings = rows[0]
+    *review, person, as_of, output_ids, skipped_output_ids, findings = rows[0]
     # The arrays can be long. They are stored as JSON text, so they are not parsed.
     members = (
         json_text.encode(to_response(*review)).removesuffix(b"}"),
+        b'"person":' + json_text.encode(person),
         b'"as_of":' + json_text.encode(as_of),
         b'"output_ids":' + (output_ids or "null").encode(),
         b'"skipped_output_ids":' + (skipped_output_ids or "null").encode(),

@@ -1,8 +1,7 @@
 // The fields of a group or job: how often they are filled, their kinds and ranges, and what drifts.
 
 import { html } from "../vendor/preact.js";
-import { path, send } from "../api.js";
-import { parseExact } from "../exact_json.js";
+import { get, path } from "../api.js";
 import { number, percent, plural } from "../format.js";
 import { useLoad } from "../load.js";
 import { href, replaceQuery } from "../router.js";
@@ -22,9 +21,9 @@ export function Fields({ group, query, session }) {
   const job = query.job_id;
   const state = useLoad(
     async (signal) => {
-      const read = send("GET", path`v1/groups/${group}/fields`, { query: { job_id: job }, signal });
-      const [fields, settings] = await Promise.all([read, readGroup(group, MAX_JOBS, signal)]);
-      return { found: parseExact(await fields.text()), settings };
+      const read = get(path`v1/groups/${group}/fields`, { job_id: job }, signal);
+      const [found, settings] = await Promise.all([read, readGroup(group, MAX_JOBS, signal)]);
+      return { found, settings };
     },
     [group, job],
   );
@@ -90,8 +89,8 @@ function Row({ field, scrapes, counted }) {
     <td><${Text}>${field.path}<//></td>
     <td data-label="Filled"><${Bar} share=${field.fill_rate} /></td>
     <td data-label="Kinds"><span>${kindsOf(field, counted)}</span></td>
-    <td data-label="Range"><span>${field.range ? span(short(field.range.min), short(field.range.max)) : html`<span class="absent">–</span>`}</span></td>
-    <td data-label="Length"><span>${lengthOf(field.length)}</span></td>
+    <td data-label="Range" class=${field.range ? "" : "none"}><span>${field.range ? span(short(field.range.min), short(field.range.max)) : "–"}</span></td>
+    <td data-label="Length" class=${field.length ? "" : "none"}><span>${lengthOf(field.length)}</span></td>
     ${scrapes.length > 1 && html`<td data-label="Last scrapes"><${Rates} path=${field.path} scrapes=${scrapes} /></td>`}
   </tr>`;
 }
@@ -108,13 +107,13 @@ function kindsOf(field, counted) {
 }
 
 const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
-const short = (value) => digits.format(Number(value?.rawJSON ?? value));
+const short = (value) => digits.format(value);
 const span = (from, to) => (from === to ? from : `${from} – ${to}`);
 
 function lengthOf(length) {
-  if (!length) return html`<span class="absent">–</span>`;
+  if (!length) return "–";
   const all = span(number(length.min), number(length.max));
-  return length.min === length.max ? all : html`${all}${" "}<span class="muted">about ${number(length.median)}</span>`;
+  return length.min === length.max ? all : html`${all}${" "}<span class="muted">typically ${number(length.median)}</span>`;
 }
 
 function Rates({ path: name, scrapes }) {

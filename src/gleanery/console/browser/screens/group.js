@@ -69,10 +69,10 @@ function Row({ group, job }) {
     <td data-label="Approved"><${Share} part=${job.approved} whole=${job.outputs} noun="approved" /></td>
     <td data-label="Latest review"><${Review} review=${job.review} /></td>
     <td data-label="Last scrape"><${Time} at=${job.scraped_at} /></td>
-    <td class="groups-actions">
+    <td class="groups-actions"><div>
       <${Button} small icon="review" href=${review} kind=${job.waits_since === null ? undefined : "primary"} aria-label=${`Review ${job.job_id}`}>Review<//>
       <${Button} small href=${outputs} aria-label=${`Outputs of ${job.job_id}`}>Outputs<//>
-    </td>
+    </div></td>
   </tr>`;
 }
 

@@ -71,6 +71,6 @@ function DriftingJob({ job }) {
 }
 
 function Field({ field }) {
-  return html`<code><${Text}>${field.path}<//></code> was filled in ${percent(field.before)}, now in
+  return html`<code><${Text}>${field.path}<//></code> was filled in ${percent(field.before)}, now in${" "}
     <strong class=${field.now < field.before ? "inbox-worse" : "inbox-better"}>${percent(field.now)}</strong>`;
 }

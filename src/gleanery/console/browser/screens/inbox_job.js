@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { atMost, number } from "../format.js";
 import { href } from "../router.js";
-import { Badge, StatusBadge } from "../ui/controls.js";
+import { Badge } from "../ui/controls.js";
 import { Share } from "../ui/share.js";
 import { Text, Time } from "../ui/text.js";
 
@@ -17,10 +17,9 @@ export function WaitingJob({ job }) {
       <span class="inbox-when"><span class="visually-hidden">waits since </span><${Time} at=${job.waits_since} /></span>
       <span class="inbox-changes">
         <${Changes} job=${job} />
-        ${job.review && html`<${StatusBadge} status=${job.review.status} />`}
       </span>
       <span class="inbox-share"><${Share} part=${job.approved} whole=${job.outputs} noun="approved" /></span>
-      ${job.review?.comment && html`<${Comment} review=${job.review} />`}
+      <span class="inbox-review">${job.review ? html`<${LatestReview} review=${job.review} />` : "Never reviewed"}</span>
     </a>
   </li>`;
 }
@@ -36,8 +35,16 @@ function Changes({ job }) {
   `;
 }
 
-function Comment({ review }) {
-  return html`<span class="inbox-comment muted">
-    ${review.person && html`<${Text}>${review.person}<//>${": "}`}“<${Text}>${review.comment}<//>”
-  </span>`;
+const STATUS = {
+  approved: "Approved",
+  changes_requested: "Sent back",
+  rejected: "Rejected",
+  in_review: "In review since",
+  pending: "Pending since",
+};
+
+function LatestReview({ review }) {
+  return html`${STATUS[review.status]} <${Time} at=${review.created_at} />
+    ${review.person && html` by <${Text}>${review.person}<//>`}
+    ${review.comment && html`: “<${Text}>${review.comment}<//>”`}`;
 }

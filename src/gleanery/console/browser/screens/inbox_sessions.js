@@ -25,7 +25,7 @@ function List({ sessions }) {
 function Session({ one }) {
   const title = `${plural(one.expired + one.expiring, "record")} of ${number(one.records)}`;
   return html`<li>
-    <a class="inbox-row inbox-small" data-row href=${href(["sessions"], { domain: one.domain, profile: one.profile })} title=${title}>
+    <a class="inbox-row inbox-small" data-row href=${href(["sessions", one.domain], { profile: one.profile })} title=${title}>
       <span class="inbox-name">
         <strong><${Text}>${one.domain}<//></strong>
         ${one.profile !== "default" && html`<span class="muted"><${Text}>${one.profile}<//></span>`}

@@ -62,9 +62,11 @@ function Content({ state, group, outputId }) {
   return html`<${Loaded} state=${state}>
     ${(details) => html`<div class="output-sections" key=${details.output_id}>
       <${Panel} class="output-facts"><${Facts} details=${details} group=${group} /><//>
-      <${Value} details=${details} group=${group} />
-      ${details.tags[2] > 0 && html`<${Panel} title="Tags"><${Tree} node=${details.tags} path="/tags" load=${loader(group, details.output_id)} /><//>`}
-      ${details.file_count > 0 && html`<${Panel} title=${`Files (${number(details.file_count)})`}><${Files} files=${details.files} count=${details.file_count} /><//>`}
+      <div class="output-main">
+        <${Value} details=${details} group=${group} />
+        ${details.tags[2] > 0 && html`<${Panel} title="Tags"><${Tree} node=${details.tags} path="/tags" load=${loader(group, details.output_id)} /><//>`}
+        ${details.file_count > 0 && html`<${Panel} title=${`Files (${number(details.file_count)})`}><${Files} files=${details.files} count=${details.file_count} /><//>`}
+      </div>
       <${Panel} title="History" class="output-history"><${History} group=${group} outputId=${details.output_id} /><//>
     </div>`}
   <//>`;
@@ -125,7 +127,7 @@ function Value({ details, group }) {
   const version = shown === "approved" ? "approved" : undefined;
   return html`<${Panel} title="Value" actions=${approved && html`<${Choice} label="Shown value" value=${shown} onValue=${setShown} options=${options} />`}>
     ${shown === "changes" &&
-    html`<p class="muted">Since the version that was approved <${Time} at=${approved.update_date} />:</p>
+    html`<p class="muted">Since the last approved version (<${Time} at=${approved.update_date} />):</p>
       ${approved.fields.length ? html`<${ChangedFields} fields=${approved.fields} />` : html`<p>No field differs.</p>`}`}
     ${shown !== "changes" &&
     html`<${Tree} key=${shown} node=${version ? approved.data : details.data} path="/data" load=${loader(group, details.output_id, version)} />`}

@@ -10,6 +10,7 @@ import { Button } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { plain } from "../ui/value.js";
 import { safeUrl } from "../ui/text.js";
+import { ExportButton } from "./export_dialog.js";
 import { OutputDetail } from "./output_detail.js";
 import { ColumnDialog, defaultColumns, storeColumns, storedColumns } from "./outputs_columns.js";
 import { Filters, filtersOf } from "./outputs_filters.js";
@@ -32,7 +33,8 @@ export function Outputs({ group, query, session }) {
     setColumns(chosen);
     setChoosing(false);
   };
-  const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>`;
+  const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>
+    <${ExportButton} group=${group} filters=${filtersOf(query)} />`;
   return html`<${Page} title="Outputs" wide crumbs=${[["Groups", ["groups"]], [group, ["groups", group]]]} actions=${actions}>
     ${shown
       ? html`<${Screen} ...${{ group, query, session, columns: shown, jobs: (jobs.data?.jobs ?? []).map((job) => job.job_id) }} />`
@@ -119,7 +121,7 @@ function useNewRows(group, rows, view) {
   const state = useLive(group, async (deletedId, signal) => {
     const { rows: before } = current.current;
     if (!before.isLoaded) return;
-    const found = await before.loadNewest(before.newest ?? 0, signal);
+    const found = await before.loadNewest(signal);
     const { rows: loaded, isAtTop } = current.current;
     if (loaded !== before) return;
     if (deletedId) loaded.remove(deletedId);
@@ -127,12 +129,15 @@ function useNewRows(group, rows, view) {
     if (isAtTop && found.newer === null) loaded.add(found);
     else setPage({ of: loaded, count: found.newer === null ? found.rows.length : Infinity });
   });
-  useEffect(() => setPage(null), [rows, view.isAtTop]);
+  const count = page?.of === rows ? page.count : 0;
   const show = () => {
     setPage(null);
     rows.jump(null);
   };
-  return [page?.of === rows ? page.count : 0, show, state];
+  useEffect(() => {
+    if (view.isAtTop && count > 0) show(); // the person has scrolled up to them
+  }, [view.isAtTop, count]);
+  return [count, show, state];
 }
 
 function useSelection({ rows, grid, selected, setSelected, open, isOpen }) {
@@ -175,7 +180,7 @@ function openSource(rows, selected) {
 
 /** Keys of the grid itself. Enter is not a shortcut of the screen: it also presses buttons. */
 function pressKey(event, move, grid, openSelected) {
-  if (!event.target.classList?.contains("outputs-grid")) return;
+  if (!event.target.classList?.contains("outputs-canvas")) return;
   const size = grid.current.size;
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: size, PageUp: -size };
   if (event.key in steps) move(steps[event.key]);

@@ -8,11 +8,11 @@ import { Change, plain } from "../ui/value.js";
 
 /** Number of the columns that do not come from data. */
 export const FIXED = 5;
-const WIDTHS = { number: 120, boolean: 100, string: 180, array: 180, null: 100 };
+const WIDTHS = { number: 150, boolean: 100, string: 160, array: 160, null: 100 };
 
 /** Returns the style of the canvas: the widths of all columns. */
 export function template(columns) {
-  const widths = [104, ...columns.map((column) => WIDTHS[column.kind] ?? 160), 92, 120, 200, 116];
+  const widths = [104, ...columns.map(({ kind }, at) => (at === 0 && kind === "string" ? 210 : (WIDTHS[kind] ?? 160))), 120, 200, 92, 116];
   const total = widths.reduce((sum, width) => sum + width, 0);
   const tracks = widths.map((width, at) => (at === 0 ? `${width}px` : `minmax(${width}px, ${width}fr)`));
   return { "--outputs-columns": tracks.join(" "), minWidth: `${total}px` };
@@ -33,9 +33,9 @@ export function Row({ row, columns, top, isSelected, onSelect, onOpen }) {
   >
     <${Cell} class="outputs-when"><${Time} at=${row.cursor} /><//>
     ${columns.map((column, at) => html`<${ValueCell} key=${column.path} ...${{ row, column, at }} />`)}
-    <${Cell} class="outputs-change">${changeOf(row)}<//>
     <${Cell} text=${row.job_id} class="outputs-job" />
     <${Cell} text=${shortSource(plain(row.source_url))} title=${plain(row.source_url)} class="outputs-source" />
+    <${Cell} class="outputs-change">${changeOf(row)}<//>
     <${Cell} class="outputs-approval">${row.approved && html`<${Badge} tone="good">Approved<//>`}<//>
   </div>`;
 }

@@ -7,7 +7,7 @@ import { Empty } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
 
 const NAME = "gleanery.columns.";
-const DEFAULT = 6;
+const DEFAULT = 5;
 const MAX = 12;
 
 /** Returns the stored columns of a group: [{ path, kind }, …]; null if none are stored. */

@@ -47,7 +47,7 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     if (first < NEAR) loaded.loadNewer();
   });
   control.current = {
-    focus: () => box.current.focus({ preventScroll: true }),
+    focus: () => box.current.firstChild.focus({ preventScroll: true }),
     firstVisible: first,
     size: Math.max(last - first - 1, 1),
     show: (at) => showRow(box.current, at, rowHeight),
@@ -55,19 +55,18 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
   const shown = rows.slice(Math.max(first - OVERSCAN, 0), last + OVERSCAN);
   const selectedId = shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined;
   const height = rows.length * rowHeight;
-  return html`<div
-    ref=${box}
-    class="outputs-grid"
-    role="grid"
-    tabindex="0"
-    aria-label="Outputs, newest change first"
-    aria-rowcount="-1"
-    aria-colcount=${columns.length + FIXED}
-    aria-activedescendant=${selectedId}
-    aria-busy=${loaded.isLoaded ? undefined : "true"}
-    onScroll=${scrolled}
-  >
-    <div class="outputs-canvas" role="presentation" style=${isNarrow ? {} : template(columns)}>
+  return html`<div ref=${box} class="outputs-grid" onScroll=${scrolled}>
+    <div
+      class="outputs-canvas"
+      role="grid"
+      tabindex="0"
+      aria-label="Outputs, newest change first"
+      aria-rowcount="-1"
+      aria-colcount=${columns.length + FIXED}
+      aria-activedescendant=${selectedId}
+      aria-busy=${loaded.isLoaded ? undefined : "true"}
+      style=${isNarrow ? {} : template(columns)}
+    >
       <${Header} columns=${columns} />
       <div class="outputs-body" role="rowgroup" style=${{ height: `${height}px` }}>
         ${shown.map((row, at) => html`<${Row}
@@ -86,9 +85,9 @@ function Header({ columns }) {
   return html`<div class="outputs-head" role="rowgroup"><div class="outputs-row" role="row">
     <${Cell} role="columnheader" class="outputs-when">Changed<//>
     ${columns.map((column) => html`<${Cell} key=${column.path} role="columnheader" class=${column.kind} title=${column.path} text=${column.path} />`)}
-    <${Cell} role="columnheader">Change<//>
     <${Cell} role="columnheader">Job<//>
     <${Cell} role="columnheader">Source<//>
+    <${Cell} role="columnheader">Change<//>
     <${Cell} role="columnheader">Approval<//>
   </div></div>`;
 }

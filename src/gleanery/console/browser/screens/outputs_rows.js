@@ -11,7 +11,7 @@ const MAX_EMPTY_PAGES = 10; // after so many pages without a match, the person d
 export class RowWindow {
   constructor(fetchPage, onChange) {
     Object.assign(this, { fetchPage, onChange, rows: [], pages: [], newest: null, oldest: null });
-    Object.assign(this, { error: null, retry: null, isLoaded: false, emptyPages: 0, version: 0, jumps: 0 });
+    Object.assign(this, { error: null, retry: null, isLoaded: false, emptyPages: 0, version: 0, jumps: 0, seen: 0 });
     this.loading = {};
   }
 
@@ -46,6 +46,7 @@ export class RowWindow {
     this.emptyPages = page.rows.length ? 0 : 1;
     this.isLoaded = true;
     this.jumps += 1;
+    this.seen = page.newest ?? 0;
   }
 
   loadOlder() {
@@ -65,17 +66,20 @@ export class RowWindow {
       else this.pages[0].newer = page.newer;
       this.#countEmpty(page);
       while (this.pages.length > MAX_PAGES) this.pages.pop();
+      if (page.newer === null) this.seen = Math.max(this.seen, this.pages[0].rows[0]?.cursor ?? 0);
     });
   }
 
-  /** Loads what was stored after the newest known output, without showing it. */
-  loadNewest(after, signal) {
-    return this.fetchPage({ after, limit: 2 * PAGE_ROWS }, signal);
+  /** Loads what was stored since the person has seen the newest output, without showing it. */
+  loadNewest(signal) {
+    return this.fetchPage({ after: this.seen, limit: 2 * PAGE_ROWS }, signal);
   }
 
   /** Adds a page from loadNewest above the first row. */
   add(page) {
-    if (page.rows.length) this.pages.unshift({ ...page, older: page.rows.at(-1).cursor });
+    this.pages.unshift(page);
+    while (this.pages.length > MAX_PAGES) this.pages.pop();
+    this.seen = Math.max(this.seen, page.newest ?? 0, page.rows[0].cursor);
     this.#take(page);
   }
 

@@ -11,10 +11,9 @@ import { Button, Tabs } from "../ui/controls.js";
 import { Confirm } from "../ui/confirm.js";
 import { Empty, Loaded, notify } from "../ui/feedback.js";
 import { Text, Time } from "../ui/text.js";
-import { Expiry, NoScope, rights } from "./sessions.js";
+import { Expiry, LeasePanel, NoScope, leaseOf, rights, useLeases } from "./sessions.js";
 import { ExportDialog } from "./sessions_export.js";
 import { ImportDialog } from "./sessions_import.js";
-import { LeasePanel, leaseOf, useLeases } from "./sessions_leases.js";
 import { Records } from "./sessions_records.js";
 
 const CRUMBS = [["Sessions", ["sessions"]]];

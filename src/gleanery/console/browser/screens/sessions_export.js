@@ -1,13 +1,27 @@
-// The export of a session: as a download, or as a command for a terminal.
+// The export of a session, as a download or as a command, and the formats of session state.
 
 import { html, useState } from "../vendor/preact.js";
-import { send, urlOf } from "../api.js";
+import { save } from "../download.js";
 import { useAction } from "../load.js";
-import { Button, Checkbox, Choice, Dialog, SelectField, TextField } from "../ui/controls.js";
+import { Button, Checkbox, Dialog, SelectField, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
 import { Problem } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
-import { FORMATS } from "./sessions_formats.js";
+
+/** name: { title, file, needsUrl } */
+export const FORMATS = {
+  playwright: { title: "Playwright storage state", file: "storage_state.json" },
+  netscape: { title: "cookies.txt (curl, wget, yt-dlp)", file: "cookies.txt" },
+  extension: { title: "Browser extension JSON (Cookie-Editor)", file: "cookies.json" },
+  puppeteer: { title: "Puppeteer", file: "cookies.puppeteer.json" },
+  selenium: { title: "Selenium", file: "cookies.selenium.json" },
+  scrapy: { title: "Scrapy", file: "cookies.scrapy.json" },
+  cdp: { title: "Chrome DevTools Protocol", file: "cookies.cdp.json" },
+  har: { title: "HAR", file: "cookies.har" },
+  curl: { title: "curl command", file: "curl.sh", needsUrl: true },
+  cookie: { title: "Cookie header", file: "cookie.txt", needsUrl: true },
+  "set-cookie": { title: "Set-Cookie headers", file: "set-cookie.txt", needsUrl: true },
+};
 
 const OPTIONS = Object.entries(FORMATS).map(([name, { title }]) => [name, title]);
 
@@ -17,11 +31,11 @@ export function ExportDialog({ domain, profile, onClose }) {
   const [url, setUrl] = useState(`https://${domain}/`);
   const { needsUrl, file } = FORMATS[format];
   const query = { format, profile, domain: hasSubdomains ? `.${domain}` : domain, url: needsUrl ? url : undefined };
+  const text = command(query, file);
   const [losses, setLosses] = useState([]);
   const { run, isBusy, error } = useAction(async () => {
     setLosses([]);
-    const response = await send("GET", "v1/sessions/export", { query });
-    save(await response.blob(), file);
+    const response = await save("v1/sessions/export", file, query);
     setLosses(JSON.parse(response.headers.get("gleanery-losses") ?? "[]"));
   });
   const actions = html`<${Button} onClick=${onClose}>Close<//>
@@ -31,39 +45,19 @@ export function ExportDialog({ domain, profile, onClose }) {
     <${SelectField} label="Format" value=${format} onValue=${setFormat} options=${OPTIONS} />
     ${needsUrl && html`<${TextField} label="Page" hint="The format has the cookies of one page." type="url" value=${url} onValue=${setUrl} error=${error?.of?.("url")} />`}
     <${Checkbox} label="Include subdomains" checked=${hasSubdomains} onValue=${setSubdomains} />
-    <${Command} query=${query} file=${file} />
+    <div class="sessions-command">
+      <div><h3>In a terminal</h3><${CopyButton} text=${text} label="the command">Copy command<//></div>
+      <pre tabindex="0" aria-label="Command">${text}</pre>
+    </div>
     <${Problem} error=${error} />
     <${Losses} losses=${losses} />
   <//>`;
 }
 
-function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000); // the browser reads it after the click
-}
-
-function Command({ query, file }) {
-  const [tool, setTool] = useState("gleanery");
-  const text = tool === "gleanery" ? gleaneryCommand(query, file) : curlCommand(query, file);
-  return html`<div class="sessions-command">
-    <div class="sessions-command-head">
-      <${Choice} label="Command of" value=${tool} onValue=${setTool} options=${[["gleanery", "gleanery"], ["curl", "curl"]]} />
-      <${CopyButton} text=${text} label="the command">Copy command<//>
-    </div>
-    <pre tabindex="0" aria-label="Command">${text}</pre>
-  </div>`;
-}
-
-function gleaneryCommand({ format, profile, domain, url }, file) {
+/** Returns a command for a terminal. */
+function command({ format, profile, domain, url }, file) {
   const options = [`--format=${format}`, `--profile=${quote(profile)}`, url && `--url=${quote(url)}`, `--output=${file}`];
-  return ["gleanery sessions export", quote(domain), ...options.filter(Boolean)].join(" ");
-}
-
-function curlCommand(query, file) {
-  return `curl -H "Authorization: Bearer $GLEANERY_TOKEN" -o ${file} ${quote(urlOf("v1/sessions/export", query).href)}`;
+  return [`gleanery sessions export ${quote(domain)}`, ...options.filter(Boolean)].join(" \\\n  ");
 }
 
 /** Quotes a text for a shell. */

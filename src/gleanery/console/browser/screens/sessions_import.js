@@ -1,16 +1,22 @@
 // The import of a session: a document is pasted or dropped, previewed without values, and stored.
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useRef, useState } from "../vendor/preact.js";
 import { send } from "../api.js";
-import { plural } from "../format.js";
+import { bytes, number, plural } from "../format.js";
 import { useAction, useLoad } from "../load.js";
-import { Button, Dialog } from "../ui/controls.js";
-import { notify } from "../ui/feedback.js";
-import { Preview } from "./sessions_preview.js";
-import { Source } from "./sessions_source.js";
+import { Button, Checkbox, Dialog, Field, TextField } from "../ui/controls.js";
+import { Loading, Problem, notify } from "../ui/feedback.js";
+import { Icon } from "../ui/icons.js";
+import { Text, Time } from "../ui/text.js";
+import { FORMATS, Losses } from "./sessions_export.js";
 
 const IMPORT = "v1/sessions/import";
 const PAUSE = 300; // after the last key of an option
+const UNDERSTOOD = ["Playwright storage_state", "cookies.txt", "Cookie-Editor and other extensions", "Copy as cURL", "HAR", "Cookie header",
+  "Selenium", "Puppeteer", "Scrapy"];
+const MAX_HOSTS = 50;
+const CHANGES = [["created", "New"], ["updated", "Changed"], ["unchanged", "Unchanged"], ["deleted", "Deleted"]];
+const NEEDS_PAGE = { message: "These cookies do not say which site they are for. Enter the address of the page." };
 
 /** onDone(domain, profile) is called after an import, with the first host of the document. */
 export function ImportDialog({ profile = "default", onClose, onDone }) {
@@ -54,4 +60,134 @@ function usePreview(source, options) {
 function sendDocument(source, { profile, url, replace }, request, more = {}) {
   const query = { profile: profile.trim(), url: url.trim(), replace: replace ? "true" : "", ...more };
   return send("POST", IMPORT, { query, text: source.body, ...request });
+}
+
+/** onSource gets { label, size, body }. A pasted text goes there at once, and is never in the page. */
+function Source({ onSource }) {
+  const [isOver, setOver] = useState(false);
+  const text = useRef();
+  const take = (data) => {
+    const file = data.files[0];
+    const pasted = data.getData("text/plain");
+    if (file) onSource(fromFile(file));
+    else if (pasted.trim()) onSource(fromText(pasted));
+  };
+  const drop = (event) => {
+    event.preventDefault();
+    setOver(false);
+    take(event.dataTransfer);
+  };
+  const paste = (event) => {
+    event.preventDefault();
+    take(event.clipboardData);
+  };
+  const typed = () => {
+    const { value } = text.current;
+    text.current.value = "";
+    if (value.trim()) onSource(fromText(value));
+    else text.current.focus();
+  };
+  const over = (event) => {
+    event.preventDefault();
+    setOver(true);
+  };
+  return html`<div class=${`sessions-drop ${isOver ? "over" : ""}`} onDragOver=${over} onDragLeave=${() => setOver(false)} onDrop=${drop}>
+      <span class="sessions-drop-icon"><${Icon} name="upload" /></span>
+      <p><strong>Drop a file here</strong> or <${FileButton} onFile=${(file) => onSource(fromFile(file))} /></p>
+      <${Field} label="Or paste a text" class="sessions-paste">
+        ${(attributes) => html`<textarea ...${attributes} ref=${text} rows="3" autocomplete="off" autocapitalize="off" spellcheck=${false}
+          placeholder="curl … -H 'Cookie: sid=…'" onPaste=${paste}></textarea>`}
+      <//>
+      <${Button} onClick=${typed}>Preview<//>
+    </div>
+    <div>
+      <h3>What is understood</h3>
+      <ul class="sessions-formats">${UNDERSTOOD.map((name) => html`<li key=${name} class="badge">${name}</li>`)}</ul>
+    </div>
+    <p class="hint">The document is sent only to this service. The preview shows no values, and nothing is stored before you confirm.</p>`;
+}
+
+function FileButton({ onFile }) {
+  const input = useRef();
+  const choose = (event) => event.target.files[0] && onFile(event.target.files[0]);
+  return html`<input ref=${input} type="file" hidden onChange=${choose} />
+    <${Button} small icon="file" onClick=${() => input.current.click()}>Choose a file<//>`;
+}
+
+function fromFile(file) {
+  return { label: file.name, size: bytes(file.size), body: file };
+}
+
+function fromText(text) {
+  return { label: "Pasted text", size: bytes(new Blob([text]).size), body: text };
+}
+
+function Preview({ source, options, setOptions, preview, error, onBack }) {
+  const set = (name) => (value) => setOptions({ ...options, [name]: value });
+  const problem = preview.error;
+  const missingUrl = problem?.of?.("url");
+  const needsUrl = missingUrl || options.url || FORMATS[preview.data?.result.format]?.needsUrl;
+  return html`<div class="sessions-source">
+      <${Icon} name="file" /><strong><${Text}>${source.label}<//></strong><span class="muted">${source.size}</span>
+      <${Button} small kind="quiet" onClick=${onBack}>Use another<//>
+    </div>
+    <div class="sessions-options">
+      <${TextField} label="Profile" hint="The account at the site, if there are several." placeholder="default" maxlength="200"
+        value=${options.profile} onValue=${set("profile")} error=${problem?.of?.("profile")} />
+      ${needsUrl && html`<${TextField} label="Page" hint="Address of the page that the cookies belong to." type="url"
+        value=${options.url} onValue=${set("url")} error=${missingUrl && options.url ? missingUrl : undefined} />`}
+    </div>
+    <${Checkbox} label="Delete the other records of these hosts" checked=${options.replace} onValue=${set("replace")} />
+    ${problem && !preview.isLoading && html`<${Problem} error=${missingUrl && !options.url ? NEEDS_PAGE : problem} onRetry=${preview.reload} />`}
+    <${Problem} error=${error} />
+    ${preview.data ? html`<${Result} result=${preview.data.result} isLoading=${preview.isLoading} />` : preview.isLoading && html`<${Loading} label="Reading" />`}`;
+}
+
+function Result({ result, isLoading }) {
+  const { cookies, local_storage: entries, records, losses } = result;
+  const kept = records.filter((record) => record.change !== "deleted");
+  const expired = kept.filter((record) => record.expires && new Date(record.expires) <= Date.now()).length;
+  return html`<section class=${`sessions-result ${isLoading ? "stale" : ""}`} aria-label="Preview" aria-busy=${isLoading ? "true" : "false"}>
+    <p><strong>${FORMATS[result.format]?.title ?? result.format}</strong>:
+      ${" "}${plural(kept.filter((one) => one.kind === "cookie").length, "cookie")} and
+      ${" "}${plural(kept.filter((one) => one.kind === "local_storage").length, "local-storage entry", "local-storage entries")}
+    </p>
+    <dl class="sessions-counts">
+      ${CHANGES.map(([name, label]) => {
+        const amount = cookies[name] + entries[name];
+        return html`<div key=${name} class=${amount ? name : "zero"}><dt>${label}</dt><dd>${number(amount)}</dd></div>`;
+      })}
+    </dl>
+    ${!records.length && html`<p class="problem">The document has no cookies and no local storage.</p>`}
+    ${expired > 0 && html`<p class="sessions-warning">${plural(expired, "record has", "records have")} expired. Scrapers do not get expired records.</p>`}
+    <${Hosts} records=${kept} />
+    <${Losses} losses=${losses} />
+  </section>`;
+}
+
+function Hosts({ records }) {
+  const hosts = [...byHost(records)];
+  if (!hosts.length) return null;
+  return html`<div class="table-box sessions-hosts" role="region" aria-label="Hosts" tabindex="0"><table>
+      <thead><tr><th>Host</th><th class="number">Cookies</th><th class="number">Local storage</th><th>First expiry</th></tr></thead>
+      <tbody>
+        ${hosts.slice(0, MAX_HOSTS).map(([host, { cookie, local_storage, first }]) => html`<tr key=${host}>
+          <td><${Text}>${host}<//></td><td class="number">${number(cookie)}</td><td class="number">${number(local_storage)}</td>
+          <td>${first ? html`<${Time} at=${first} />` : html`<span class="muted">none</span>`}</td>
+        </tr>`)}
+      </tbody>
+    </table></div>
+    ${hosts.length > MAX_HOSTS && html`<p class="hint">and ${plural(hosts.length - MAX_HOSTS, "more host")}</p>`}`;
+}
+
+function byHost(records) {
+  const hosts = new Map();
+  for (const { domain, kind, expires } of records) {
+    const host = domain.replace(/^\./, "");
+    const sums = hosts.get(host) ?? { cookie: 0, local_storage: 0, first: null };
+    sums[kind] += 1;
+    if (expires && (!sums.first || expires < sums.first)) sums.first = expires;
+    hosts.set(host, sums);
+  }
+  return hosts;
 }

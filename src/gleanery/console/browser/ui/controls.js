@@ -1,6 +1,6 @@
 // Buttons, badges, form fields and other small parts of all screens.
 
-import { html, useEffect, useId, useRef } from "../vendor/preact.js";
+import { html, useId, useLayoutEffect, useRef } from "../vendor/preact.js";
 import { Icon } from "./icons.js";
 
 /** kind: "primary", "danger", "quiet" or nothing. Other properties go to the button or link. */
@@ -107,7 +107,8 @@ export function Choice({ label, value, onValue, options }) {
 export function Dialog({ title, onClose, children, actions, wide }) {
   const ref = useRef();
   const id = useId();
-  useEffect(() => {
+  // Before the next key, which is for the dialog and not for the screen below it.
+  useLayoutEffect(() => {
     const dialog = ref.current;
     dialog.showModal();
     return () => dialog.close();

@@ -12,13 +12,18 @@ export function Text({ children }) {
   return html`<bdi>${visible(String(children))}</bdi>`;
 }
 
+const MAX_ELEMENTS = 500; // a text can consist of millions of controls
+
 function visible(text) {
   if (!CONTROLS.test(text)) return text;
-  return text.split(CONTROLS).map((part, at) => {
+  const parts = text.split(CONTROLS);
+  const isLong = parts.length > 2 * MAX_ELEMENTS;
+  const shown = parts.map((part, at) => {
     if (at % 2 === 0) return part;
     const code = part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    return html`<span class="control" title="Invisible character">U+${code}</span>`;
+    return isLong ? `[U+${code}]` : html`<span class="control" title="Invisible character">U+${code}</span>`;
   });
+  return isLong ? shown.join("") : shown;
 }
 
 /** Returns the URL if it is safe to open: http or https, without a name and password. */

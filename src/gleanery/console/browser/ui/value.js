@@ -85,16 +85,29 @@ function isNested(node) {
   return (node[0] === "o" || node[0] === "a") && node[2] > 0;
 }
 
+// A browser takes a minute to lay out some megabytes of text.
+const STEP = 20_000, LONGEST = 400_000;
+
 function LongText({ content, length, path, load }) {
   const [whole, setWhole] = useState(null);
+  const [count, setCount] = useState(1);
   const [error, setError] = useState(null);
   if (length === undefined) {
     const isLink = /^https?:\/\//i.test(content) && safeUrl(content);
     return isLink ? html`<${SourceLink} url=${content} />` : html`<span class="value text"><${Text}>${content}<//></span>`;
   }
+  if (whole !== null) return html`<${Steps} ...${{ whole, count }} onMore=${() => setCount(count + 1)} />`;
   const show = () => load(path).then(setWhole, setError);
-  return html`<span class="value text"><${Text}>${whole ?? content}<//></span>
-    ${whole === null &&
-    html`<${Rest} of=${length} />${load && html` <${Button} small kind="quiet" onClick=${show}>Show all<//>`}`}
+  return html`<span class="value text"><${Text}>${content}<//></span>
+    <${Rest} of=${length} />${load && html` <${Button} small kind="quiet" onClick=${show}>Show all<//>`}
     ${error && html`<p class="problem">${error.message}</p>`}`;
+}
+
+function Steps({ whole, count, onMore }) {
+  const steps = Array.from({ length: Math.min(count, Math.ceil(whole.length / STEP)) }, (_, at) => whole.slice(at * STEP, (at + 1) * STEP));
+  const left = whole.length - count * STEP;
+  return html`<span class="value text">${steps.map((text, at) => html`<${Text} key=${at}>${text}<//>`)}</span>
+    ${left > 0 && html`<${Rest} of=${whole.length} />`}
+    ${left > 0 && count * STEP < LONGEST && html` <${Button} small kind="quiet" onClick=${onMore}>Show more<//>`}
+    ${left > 0 && count * STEP >= LONGEST && html`<p class="muted">Copy the value or download the output to see the rest.</p>`}`;
 }

@@ -1,0 +1,129 @@
+// A button that exports a group: a file to download, a link for tools, and the command that does the same.
+
+import { html, useState } from "../vendor/preact.js";
+import { SERVICE, path, post } from "../api.js";
+import { useAction } from "../load.js";
+import { Button, Choice, Dialog, TextField } from "../ui/controls.js";
+import { CopyButton } from "../ui/copy.js";
+import { Problem, notify } from "../ui/feedback.js";
+import { Text } from "../ui/text.js";
+import { commandOf, fileName } from "./export_command.js";
+
+const FORMATS = [["csv", "CSV"], ["jsonl", "JSON lines"], ["parquet", "Parquet"]];
+const ABOUT = {
+  csv: "For spreadsheets. One column for each field; texts that look like formulas are made harmless.",
+  jsonl: "For programs. One output per line, exactly as it was stored.",
+  parquet: "For DuckDB, pandas and other tools. Columns keep their types.",
+};
+const VIEWS = [["full", "All outputs"], ["approved", "Approved versions"]];
+const VIEW_ABOUT = {
+  full: "Each output as it is now.",
+  approved: "Each output in its last approved version, also if it has a newer value.",
+};
+const LABELS = {
+  job_id: "Job",
+  url: "Source URL",
+  country: "Country",
+  region: "Region",
+  created_after: "Changed since",
+  approved: "Approval",
+};
+const DOWNLOAD_SECONDS = 120; // the link is checked when the download starts
+const LINK_SECONDS = 3600;
+
+/** filters: as in the query of the Outputs screen. */
+export function ExportButton({ group, filters = {}, small }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<${Button} icon="download" small=${small} onClick=${() => setOpen(true)}>Export<//>
+    ${isOpen && html`<${ExportDialog} group=${group} filters=${filters} onClose=${() => setOpen(false)} />`}`;
+}
+
+function ExportDialog({ group, filters, onClose }) {
+  const [format, setFormat] = useState("csv");
+  const [view, setView] = useState(filters.view ?? "full");
+  const query = queryOf(filters, format, view);
+  const createLink = async (seconds) =>
+    (await post(path`v1/exports/${group}/links`, undefined, { query: { ...query, valid_seconds: seconds } })).url;
+  const download = useAction(async () => {
+    startDownload(await createLink(DOWNLOAD_SECONDS), fileName(group, format));
+    notify(format === "jsonl" ? "The download has started." : "The download starts when the service has written the file.");
+    onClose();
+  });
+  const actions = html`<${Button} onClick=${onClose}>Cancel<//>
+    <${Button} kind="primary" icon="download" isBusy=${download.isBusy} onClick=${download.run}>Download<//>`;
+  return html`<${Dialog} title="Export" onClose=${onClose} actions=${actions}>
+    <${Option} label="Format" value=${format} onValue=${setFormat} options=${FORMATS} about=${ABOUT[format]} />
+    <${Option} label="Outputs" value=${view} onValue=${setView} options=${VIEWS} about=${VIEW_ABOUT[view]} />
+    <${FilterList} group=${group} filters=${filters} view=${view} />
+    <${Problem} error=${download.error} />
+    <details class="export-more">
+      <summary>For scripts and tools</summary>
+      <${Command} text=${commandOf(group, query, SERVICE.href)} />
+      <${Link} key=${JSON.stringify(query)} create=${() => createLink(LINK_SECONDS)} />
+    </details>
+  <//>`;
+}
+
+// The approved view has only approved outputs, so the service rejects both together.
+function queryOf(filters, format, view) {
+  const query = { ...filters, format, view: view === "full" ? undefined : view };
+  if (query.view) delete query.approved;
+  return query;
+}
+
+/** The browser streams the response to the disk. The page never has it in memory. */
+function startDownload(url, name) {
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.rel = "noreferrer";
+  link.click();
+}
+
+function Option({ label, about, ...rest }) {
+  return html`<div class="field">
+    <span class="export-label" aria-hidden="true">${label}</span>
+    <${Choice} label=${label} ...${rest} />
+    <p class="hint">${about}</p>
+  </div>`;
+}
+
+function FilterList({ group, filters, view }) {
+  const shown = Object.entries(filters).filter(([name, value]) => name in LABELS && value && !(name === "approved" && view === "approved"));
+  const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])];
+  return html`<dl class="export-filters">
+    ${rows.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd><${Text}>${value}<//></dd></div>`)}
+    ${shown.length === 0 && html`<div><dt>Filters</dt><dd class="muted">None: the whole group</dd></div>`}
+  </dl>`;
+}
+
+function textOf(name, value) {
+  if (name !== "approved") return value;
+  return value === "true" ? "Only approved outputs" : "Only outputs that are not approved";
+}
+
+function Command({ text }) {
+  if (text === null) return html`<p class="hint">A name or a filter has invisible characters, so there is no command to copy.</p>`;
+  return html`<div class="field">
+    <span class="export-label">Command</span>
+    <div class="export-copy"><code><${Text}>${text}<//></code><${CopyButton} text=${text} label="the command" /></div>
+    <p class="hint">It writes the same file on your machine, and can continue where it stopped.</p>
+  </div>`;
+}
+
+function Link({ create }) {
+  const [url, setUrl] = useState("");
+  const { run, isBusy, error } = useAction(async () => setUrl(await create()));
+  if (!url) {
+    return html`<div class="field">
+      <span class="export-label">Link</span>
+      <div><${Button} small icon="link" isBusy=${isBusy} onClick=${run}>Create a link<//></div>
+      <p class="hint">Whoever has it can read these outputs without a token, for one hour.</p>
+      <${Problem} error=${error} />
+    </div>`;
+  }
+  return html`<div class="export-copy">
+    <${TextField} label="Link" value=${url} onValue=${() => undefined} readonly hint="It works for one hour." />
+    <${CopyButton} text=${url} label="the link" />
+  </div>`;
+}

@@ -1,0 +1,120 @@
+// The end of a review: a dialog that shows what will be sent, and the sending.
+
+import { html, useRef, useState } from "../vendor/preact.js";
+import { get, path, post } from "../api.js";
+import { plural } from "../format.js";
+import { useAction } from "../load.js";
+import { go } from "../router.js";
+import { Button, Checkbox, Dialog, Field, StatusBadge } from "../ui/controls.js";
+import { Problem, notify } from "../ui/feedback.js";
+import { Text, Time } from "../ui/text.js";
+import { Findings } from "./review_history.js";
+
+const TITLES = { approved: "Approve the job", changes_requested: "Request changes", rejected: "Reject the job" };
+const EFFECTS = {
+  approved: "Approves all outputs of the job as they were when the sample was read. Later values stay unapproved.",
+  changes_requested: "Takes the approval of the outputs back, and asks the scraper's authors for changes.",
+  rejected: "Takes the approval of the outputs back.",
+};
+
+/** flagged: output_ids. seen: what was decided, in words. */
+export function Finish({ status, group, job, sample, findings, flagged, seen, onClose, onSent }) {
+  const [comment, setComment] = useState("");
+  const [onlyFlagged, setOnlyFlagged] = useState(status === "approved");
+  const bodies = reviewsOf({ status, job, comment, as_of: sample.cursor, findings, flagged, onlyFlagged });
+  const keys = useRef(new Map());
+  const { run, isBusy, error } = useAction(async () => {
+    for (const body of bodies) await sendOnce(group, body, keys.current);
+    const sentBack = bodies.some((body) => body.output_ids) ? flagged.length : 0;
+    await onSent(await outcome(group, job, status, bodies, sentBack));
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    run();
+  };
+  const onKeyDown = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && submit(event);
+  return html`<${Dialog} title=${TITLES[status]} onClose=${onClose}>
+    <form class="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
+      <p>${EFFECTS[status]}</p>
+      <${Facts} ...${{ status, job, sample, seen }} />
+      ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} findings=${findings} limit=${8} /></div>`}
+      ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ status, flagged, onlyFlagged, setOnlyFlagged }} />`}
+      <${Field} label="Comment" hint="May be empty. Ctrl+Enter sends the review.">
+        ${(attributes) => html`<textarea ...${attributes} autofocus=${status !== "approved"} rows="2" maxlength="10000" value=${comment} onInput=${(event) => setComment(event.target.value)}></textarea>`}
+      <//>
+      <${Problem} error=${error} />
+      <div class="review-send">
+        <${Button} onClick=${onClose}>Cancel<//>
+        <${Button} kind=${status === "approved" ? "primary" : "danger"} type="submit" autofocus=${status === "approved"} isBusy=${isBusy}>${TITLES[status]}<//>
+      </div>
+    </form>
+  <//>`;
+}
+
+function Facts({ status, job, sample, seen }) {
+  return html`<dl class="review-facts">
+    <div><dt>Job</dt><dd><${Text}>${job}<//></dd></div>
+    <div><dt>Status</dt><dd><${StatusBadge} status=${status} /></dd></div>
+    <div><dt>Sample</dt><dd>${seen}</dd></div>
+    <div><dt>Values until</dt><dd><${Time} at=${sample.cursor} /> <code>as_of ${sample.cursor}</code></dd></div>
+  </dl>`;
+}
+
+function FlaggedOnly({ status, flagged, onlyFlagged, setOnlyFlagged }) {
+  const count = plural(flagged.length, "flagged output");
+  if (status === "approved") {
+    return html`<div>
+      <${Checkbox} label=${`Send the ${count} back`} checked=${onlyFlagged} onValue=${setOnlyFlagged} />
+      <p class="hint">${onlyFlagged
+        ? "The job is approved, then these are sent back in a second review. A client of the approved view can see them in between."
+        : "The flagged outputs are approved, too."}</p>
+    </div>`;
+  }
+  return html`<div>
+    <${Checkbox} label=${`Send back the ${count} only`} checked=${onlyFlagged} onValue=${setOnlyFlagged} />
+    <p class="hint">${onlyFlagged ? "The other outputs keep their approval as it is." : "All outputs of the job are sent back."}</p>
+  </div>`;
+}
+
+/** Returns the bodies of the requests: one review, or two if a job is approved without its flagged outputs. */
+export function reviewsOf({ status, job, comment, as_of, findings, flagged, onlyFlagged }) {
+  const body = { job_id: job, status, comment: comment.trim(), as_of, findings };
+  if (!flagged.length || !onlyFlagged) return [body];
+  if (status !== "approved") return [{ ...body, output_ids: flagged }];
+  return [{ ...body, findings: [] }, { ...body, status: "changes_requested", output_ids: flagged }];
+}
+
+/** Sends a review. A repetition after an error has the same key, so the review is added once. */
+function sendOnce(group, body, keys) {
+  const text = JSON.stringify(body);
+  if (!keys.has(text)) keys.set(text, crypto.randomUUID());
+  return post(path`v1/reviews/${group}`, body, { headers: { "idempotency-key": keys.get(text) } });
+}
+
+/** Returns what happened, in words. */
+async function outcome(group, job, status, bodies, sentBack) {
+  const returned = `${plural(sentBack, "output")} of job ${job} ${sentBack === 1 ? "is" : "are"} sent back.`;
+  if (status !== "approved") {
+    const verb = status === "rejected" ? "rejected" : "sent back";
+    return sentBack ? returned : `Job ${job} is ${verb}, with ${plural(bodies[0].findings.length, "finding")}.`;
+  }
+  const { outputs, approved } = await get(path`console/api/reviews/${group}`, { job_id: job });
+  const later = outputs - approved - sentBack;
+  const parts = [`Job ${job} is approved.`, sentBack > 0 && returned];
+  if (later > 0) parts.push(`${plural(later, "output")} arrived or changed later and ${later === 1 ? "is" : "are"} not approved: review the job again.`);
+  return parts.filter(Boolean).join(" ");
+}
+
+/** Shows the next job that waits for a review, or the inbox. */
+export async function goOn(group, job, text) {
+  let next;
+  try {
+    const { waiting } = await get("console/api/inbox");
+    next = waiting?.jobs.find((one) => one.group_id !== group || one.job_id !== job);
+  } catch {
+    next = undefined; // the inbox says what is wrong
+  }
+  notify(next ? `${text} Next: job ${next.job_id}.` : text, { seconds: 12 });
+  if (next) go(["groups", next.group_id, "review", next.job_id]);
+  else go(["inbox"]);
+}

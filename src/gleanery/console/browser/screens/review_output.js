@@ -1,0 +1,173 @@
+// One output of a sample: its fields beside the last approved ones, and the forms for flags and comments.
+
+import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { plural } from "../format.js";
+import { href } from "../router.js";
+import { Panel } from "../shell.js";
+import { Badge, Button, Key } from "../ui/controls.js";
+import { Icon } from "../ui/icons.js";
+import { SourceLink, Text, Time, safeUrl } from "../ui/text.js";
+import { Tree } from "../ui/value.js";
+import { MAX_NOTE } from "./review_decisions.js";
+
+const NUMBERED = 9;
+const REASONS = {
+  random: "Random",
+  changed: "Changed since its approval",
+  rare_shape: "Unusual set of fields",
+  outlier: "Extreme value",
+};
+const APPROVALS = {
+  current: ["good", "This value is approved"],
+  older: ["warn", "An older value is approved"],
+  none: [undefined, "Never approved"],
+};
+
+/** Returns the rows to show. The first nine fields always have a row, so that their keys stay the same. */
+export function visibleRows(sample, output, onlyChanged) {
+  const rows = new Map(output.rows.map((row) => [row.at, row]));
+  if (onlyChanged && output.approval === "older") return output.rows.filter((row) => row.is_changed).map(named);
+  const places = new Set([...rows.keys(), ...sample.fields.slice(0, NUMBERED).keys()]);
+  return [...places].sort((one, other) => one - other).map((at) => named(rows.get(at) ?? { at, after: null, before: null }));
+
+  function named(row) {
+    return { ...row, path: sample.fields[row.at] };
+  }
+}
+
+/** The output that is decided now. edit: { path } or { comment: true } while a note is written. */
+export function Output({ group, output, rows, decision, edit, onEdit, onKeep, onlyChanged }) {
+  const [tone, approval] = APPROVALS[output.approval];
+  return html`<${Panel} flush class="review-output">
+    <header class="review-about">
+      <div>
+        <div class="review-badges">
+          <${Badge} tone="info">${REASONS[output.reason]}<//>
+          <${Badge} tone=${tone}>${approval}<//>
+          <${Verdict} decision=${decision} />
+        </div>
+        ${output.detail && html`<p class="review-detail"><${Text}>${output.detail}<//></p>`}
+        <p class="review-source"><${SourceLink} url=${output.source_url} /></p>
+      </div>
+      <div class="review-scraped">
+        <span class="muted">scraped <${Time} at=${output.last_scraped_date} /></span>
+        <a href=${href(["groups", group, "outputs", output.output_id])}>Details</a>
+      </div>
+    </header>
+    ${edit && html`<${NoteForm} key=${JSON.stringify(edit)} ...${{ edit, rows, decision, onEdit, onKeep }} />`}
+    <${Fields} ...${{ output, rows, decision, onEdit }} />
+    <${Rest} output=${output} rows=${rows} onlyChanged=${onlyChanged} />
+    ${decision?.comment && html`<p class="review-comment"><${Icon} name="comment" label="Comment" /><${Text}>${decision.comment}<//></p>`}
+    ${output.files.length > 0 && html`<${Files} files=${output.files} />`}
+  <//>`;
+}
+
+export function Verdict({ decision }) {
+  if (decision?.flags.length) {
+    const whole = decision.flags.some((flag) => flag.path === null);
+    return html`<${Badge} tone="bad"><${Icon} name="flag" />${whole ? "Flagged" : plural(decision.flags.length, "flagged field")}<//>`;
+  }
+  if (decision?.isOk) return html`<${Badge} tone="good"><${Icon} name="check" />OK<//>`;
+  return html`<${Badge}>Not decided<//>`;
+}
+
+function Fields({ output, rows, decision, onEdit }) {
+  const compares = output.approval === "older";
+  const flags = new Map(decision?.flags.map((flag) => [flag.path, flag]));
+  return html`<table class=${compares ? "review-fields compares" : "review-fields"}>
+    <thead>
+      <tr>
+        <th scope="col"><span class="visually-hidden">Key</span></th>
+        <th scope="col">Field</th>
+        <th scope="col">Now</th>
+        ${compares && html`<th scope="col">Last approved</th>`}
+        <th scope="col"><span class="visually-hidden">Flag</span></th>
+      </tr>
+    </thead>
+    <tbody>
+      ${rows.map((row, at) => html`<${FieldRow} key=${row.path} ...${{ row, at, compares, flag: flags.get(row.path), onEdit }} />`)}
+    </tbody>
+  </table>`;
+}
+
+function FieldRow({ row, at, compares, flag, onEdit }) {
+  const name = [row.is_changed && "changed", flag && "flagged"].filter(Boolean).join(" ");
+  const kind = !row.is_changed ? "" : !row.before ? "added" : !row.after ? "removed" : "changed";
+  return html`<tr class=${name}>
+    <td class="review-key">${at < NUMBERED && html`<${Key}>${at + 1}<//>`}</td>
+    <th scope="row"><${Text}>${row.path}<//>${kind && html` <${Badge} tone="warn">${kind}<//>`}</th>
+    <td class="review-now"><${Value} node=${row.after} />
+      ${flag && html`<p class="review-flag"><${Icon} name="flag" /><span>Flagged${flag.note && html`: <${Text}>${flag.note}<//>`}</span></p>`}
+    </td>
+    ${compares &&
+    html`<td class="review-was">${row.is_changed ? html`<${Value} node=${row.before} />` : html`<span class="muted">${row.after ? "same" : "–"}</span>`}</td>`}
+    <td class="review-mark">
+      <${Button} small kind="quiet" icon="flag" aria-label=${`Flag ${row.path}`} title="Flag this field" onClick=${() => onEdit({ path: row.path })} />
+    </td>
+  </tr>`;
+}
+
+function Value({ node }) {
+  return node ? html`<${Tree} node=${node} />` : html`<span class="absent">missing</span>`;
+}
+
+function Rest({ output, rows, onlyChanged }) {
+  const hidden = onlyChanged && output.approval === "older" ? output.rows.length - rows.length : 0;
+  const texts = [
+    hidden > 0 && `${plural(hidden, "unchanged field")} hidden`,
+    output.left_out > 0 && `${plural(output.left_out, "more field")} too many to show`,
+  ].filter(Boolean);
+  return texts.length > 0 && html`<p class="review-rest muted">${texts.join(" · ")}</p>`;
+}
+
+function Files({ files }) {
+  return html`<div class="review-files">
+    <h3>Files</h3>
+    <ul>
+      ${files.map((file) => {
+        const url = safeUrl(file.url);
+        const label = html`<${Icon} name="file" /><${Text}>${file.field || "file"}<//> <span class="muted"><${Text}>${file.file_type}<//></span>`;
+        return html`<li key=${file.url}>${url ? html`<a href=${url.href} target="_blank" rel="noreferrer noopener">${label}</a>` : label}</li>`;
+      })}
+    </ul>
+  </div>`;
+}
+
+/** Asks for a note. Enter keeps it and goes on, Shift+Enter keeps it and stays, Escape keeps nothing. */
+function NoteForm({ edit, rows, decision, onEdit, onKeep }) {
+  const [path, setPath] = useState(edit.path);
+  const known = edit.comment ? decision?.comment : decision?.flags.find((flag) => flag.path === path)?.note;
+  const [note, setNote] = useState(known ?? "");
+  const input = useRef();
+  // Before the next key, which is a part of the note.
+  useLayoutEffect(() => input.current.focus(), []);
+  const keep = (stays) => onKeep({ ...edit, path }, note.trim(), stays);
+  const onKeyDown = (event) => {
+    if (event.isComposing || (event.key !== "Enter" && event.key !== "Escape")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.key === "Escape") onEdit(null);
+    else keep(event.shiftKey);
+  };
+  return html`<div class="review-note" onKeyDown=${onKeyDown}>
+    <${Icon} name=${edit.comment ? "comment" : "flag"} />
+    ${!edit.comment &&
+    html`<select aria-label="What is wrong" value=${path ?? ""} onChange=${(event) => setPath(event.target.value || null)}>
+      <option value="">The whole output</option>
+      ${rows.map((row) => html`<option key=${row.path} value=${row.path}>${row.path}</option>`)}
+    </select>`}
+    <input
+      ref=${input}
+      type="text"
+      autocomplete="off"
+      aria-label=${edit.comment ? "Comment on the output" : "Note, may be empty"}
+      placeholder=${edit.comment ? "Comment on this output" : "What is wrong? (may be empty)"}
+      maxlength=${MAX_NOTE}
+      value=${note}
+      onInput=${(event) => setNote(event.target.value)}
+    />
+    <${Button} small kind="primary" onClick=${() => keep(false)}>${edit.comment ? "Keep" : "Flag"} <${Key}>Enter<//><//>
+    ${!edit.comment && html`<${Button} small onClick=${() => keep(true)} title="Keeps the flag and stays, for another one (Shift+Enter)">Flag and stay<//>`}
+    <${Button} small kind="quiet" onClick=${() => onEdit(null)}>Cancel<//>
+  </div>`;
+}

@@ -1,0 +1,347 @@
+"""The review of a job in Chromium: keys, decisions, the bound, and what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.console import NARROW, WIDE, ConsolePage, console_page
+from tests.support.outputs import output
+from tests.support.service import Client, Service
+
+ROUTE = "groups/group/review/job"
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with service.client() as made:
+        yield made
+
+
+@pytest.fixture
+def console(service: Service, browser: Browser, client: Client) -> Iterator[ConsolePage]:
+    assert client.token is not None
+    with console_page(browser, service.url) as made:
+        made.sign_in(client.token)
+        yield made
+
+
+def product(number: int, **data: Any) -> dict[str, Any]:
+    fields = {"title": f"Mug {number}", "price": 12.5, "stock": number, **data}
+    return output(number, data=fields, tags={"country": "Germany"})
+
+
+def store(client: Client, count: int, **data: Any) -> None:
+    client.store("group", *(product(number, **data) for number in range(count)))
+
+
+def review(client: Client, status: str) -> None:
+    body = {"job_id": "job", "status": status}
+    assert client.post("/v1/reviews/group", json=body).status_code == 200
+
+
+def open_review(console: ConsolePage, route: str = ROUTE) -> Page:
+    console.open(route)
+    expect(console.page.get_by_role("region", name="Progress")).to_be_visible()
+    return console.page
+
+
+def reviews(client: Client) -> list[dict[str, Any]]:
+    """All reviews with their details, oldest first."""
+    found = client.get("/v1/reviews/group", params={"history": "true"}).json()
+    return [client.get(f"/v1/reviews/group/{one['review_id']}").json() for one in found[::-1]]
+
+
+class Keyboard:
+    """Presses keys, and counts them."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self.count = 0
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self._page.keyboard.press(key)
+            self.count += 1
+
+
+def test_100_decisions_need_at_most_110_keys(client: Client, console: ConsolePage) -> None:
+    store(client, 400)
+    page = open_review(console)
+    keyboard = Keyboard(page)
+    keyboard.press(*"a" * 40, "2", "Enter", *"a" * 20, "f", "Enter", *"a" * 38)
+    expect(page.get_by_text("100/100 decided")).to_be_visible()
+    expect(page.get_by_text("All outputs of the sample are decided")).to_be_visible()
+    console.assert_quiet()
+    keyboard.press("C", "Control+Enter")
+    expect(page.get_by_text("Job job is sent back, with 2 findings.")).to_be_visible()
+    assert keyboard.count <= 110
+    [made] = reviews(client)
+    assert (made["status"], made["person"]) == ("changes_requested", "Anna Reviewer")
+    assert sorted(one["path"] or "" for one in made["findings"]) == ["", "price"]
+
+
+def test_an_approval_covers_what_was_seen(client: Client, console: ConsolePage) -> None:
+    store(client, 3)
+    page = open_review(console)
+    expect(page.get_by_text("0/3 decided")).to_be_visible()
+    client.store("group", product(7))
+    page.keyboard.press("A")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("0 of 3 outputs decided")).to_be_visible()
+    page.keyboard.press("Enter")
+    text = "Job job is approved. 1 output arrived or changed later and is not approved"
+    expect(page.get_by_text(text)).to_be_visible()
+    approved = {one["data"]["stock"]: one["is_approved"] for one in client.items("group")}
+    assert approved == {0: True, 1: True, 2: True, 7: False}
+
+
+def test_flagged_outputs_are_sent_back_after_an_approval(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 3)
+    page = open_review(console)
+    page.keyboard.press("1")
+    page.keyboard.type("Wrong title")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1/3 decided")).to_be_visible()
+    page.keyboard.press("A")
+    expect(page.get_by_label("Send the 1 flagged output back")).to_be_checked()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
+    approval, return_ = reviews(client)
+    assert (approval["status"], approval["output_ids"]) == ("approved", None)
+    assert return_["status"] == "changes_requested"
+    [finding] = return_["findings"]
+    assert (finding["path"], finding["note"]) == ("title", "Wrong title")
+    assert return_["output_ids"] == [finding["output_id"]]
+    assert sum(one["is_approved"] for one in client.items("group")) == 2
+
+
+def test_only_the_flagged_outputs_can_be_sent_back(client: Client, console: ConsolePage) -> None:
+    store(client, 3)
+    review(client, "approved")
+    page = open_review(console)
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+    page.keyboard.press("R")
+    page.get_by_label("Send back the 1 flagged output only").check()
+    page.get_by_role("button", name="Reject the job").click()
+    expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
+    assert sum(one["is_approved"] for one in client.items("group")) == 2
+
+
+def test_every_decision_can_be_undone(client: Client, console: ConsolePage) -> None:
+    store(client, 5)
+    page = open_review(console)
+    for key in ("a", "a", "3", "Enter", "c"):
+        page.keyboard.press(key)
+    page.keyboard.type("odd")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("3/5 decided")).to_be_visible()
+    expect(page.get_by_text("1 flagged ·")).to_be_visible()
+    for key in "uuuu":
+        page.keyboard.press(key)
+    expect(page.get_by_text("0/5 decided")).to_be_visible()
+    expect(page.get_by_text("1 of 5")).to_be_visible()
+    expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+
+
+def test_several_fields_of_one_output_can_be_flagged(client: Client, console: ConsolePage) -> None:
+    store(client, 2)
+    page = open_review(console)
+    page.keyboard.press("1")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.press("2")
+    page.keyboard.press("Escape")
+    page.keyboard.press("3")
+    page.keyboard.press("Shift+Enter")
+    expect(page.get_by_text("2 flagged fields")).to_be_visible()
+    expect(page.get_by_text("1 of 2")).to_be_visible()
+
+
+def test_the_approved_value_is_beside_the_present_one(client: Client, console: ConsolePage) -> None:
+    store(client, 1)
+    review(client, "approved")
+    client.store("group", product(0, price=14.9))
+    page = open_review(console)
+    row = page.get_by_role("row").filter(has_text="price")
+    expect(row).to_contain_text("14.9")
+    expect(row).to_contain_text("12.5")
+    expect(row).to_contain_text("changed")
+    expect(page.get_by_role("row").filter(has_text="title")).to_contain_text("same")
+    page.keyboard.press("d")
+    expect(page.get_by_role("row").filter(has_text="title")).to_have_count(0)
+    expect(page.get_by_text("3 unchanged fields hidden")).to_be_visible()
+    expect(page.get_by_text("An older value is approved")).to_be_visible()
+
+
+def test_decisions_survive_a_reload_and_hold_no_values(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 40)
+    page = open_review(console, f"{ROUTE}?size=20")
+    for key in ("a", "a", "2", "Enter"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("3/20 decided")).to_be_visible()
+    stored = page.evaluate("JSON.stringify(localStorage)")
+    assert "price" in stored
+    assert "Mug" not in stored
+    page.reload()
+    expect(page.get_by_text("3/20 decided")).to_be_visible()
+    expect(page.get_by_text("4 of 20")).to_be_visible()
+    console.open("groups")
+    expect(page.get_by_role("heading", name="Groups")).to_be_visible()
+    open_review(console, f"{ROUTE}?size=20")
+    expect(page.get_by_text("3/20 decided")).to_be_visible()
+
+
+def test_a_decision_about_an_older_value_does_not_count(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 2)
+    page = open_review(console)
+    page.keyboard.press("a")
+    page.keyboard.press("a")
+    expect(page.get_by_text("2/2 decided")).to_be_visible()
+    client.store("group", product(1, price=1))
+    page.reload()
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+    expect(page.get_by_text("1 decision about older values no longer count")).to_be_visible()
+
+
+def test_the_source_opens_in_a_new_tab(client: Client, console: ConsolePage) -> None:
+    store(client, 1)
+    page = open_review(console)
+    page.context.route("https://shop.example/**", lambda route: route.fulfill(body="shop"))
+    with page.context.expect_page() as opened:
+        page.keyboard.press("o")
+    assert opened.value.url == "https://shop.example/0"
+    assert opened.value.evaluate("window.opener") is None
+
+
+def test_the_bound_is_exact(console: ConsolePage) -> None:
+    source = console.page.locator('link[href$="/review_bound.js"]').get_attribute("href")
+    script = """async ([source, pairs]) => {
+        const { upperBound, roundedUp } = await import(new URL(source, location.href));
+        const bounds = pairs.map(([bad, count]) => upperBound(bad, count));
+        return bounds.map((bound) => [bound, roundedUp(bound)]);
+    }"""
+    known = {(0, 59): 5, (0, 99): 3, (0, 149): 2, (0, 299): 1, (1, 59): 7.8, (2, 100): 6.2}
+    known |= {(0, 1): 95, (5, 5): 100, (0, 0): 100, (150, 300): 54.9, (299, 300): 100}
+    found = console.page.evaluate(script, [source, [*known]])
+    assert [rounded for _, rounded in found] == [*known.values()]
+    for (bad, count), (bound, _) in zip(known, found, strict=True):
+        if bad < count:
+            assert _at_most(bad, count, bound) == pytest.approx(0.05, rel=1e-6)
+
+
+def _at_most(bad: int, count: int, share: float) -> float:
+    from math import comb
+
+    return sum(comb(count, n) * share**n * (1 - share) ** (count - n) for n in range(bad + 1))
+
+
+def test_the_bound_counts_random_outputs_only(client: Client, console: ConsolePage) -> None:
+    store(client, 40)
+    review(client, "approved")
+    client.store("group", *(product(number, price=1) for number in range(5)))
+    page = open_review(console, f"{ROUTE}?size=20")
+    for _ in range(20):
+        page.keyboard.press("a")
+    expect(page.get_by_text("20/20 decided")).to_be_visible()
+    text = page.locator(".review-bound").inner_text()
+    assert text.startswith("0 bad of 1"), text
+    assert "at most" in text
+
+
+def test_a_sample_of_the_whole_job_says_the_exact_share(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 4)
+    page = open_review(console)
+    for key in ("a", "1", "Enter", "a", "a"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("1 bad of 4 outputs, the whole job: exactly 25 %")).to_be_visible()
+
+
+def test_without_the_scope_nothing_can_be_sent(
+    service: Service, browser: Browser, client: Client
+) -> None:
+    organization = "review without a scope"
+    with Client(service.url, service.token(organization)) as owner:
+        store(owner, 1)
+    scopes = frozenset({"reviews:read", "outputs:read"})
+    with console_page(browser, service.url) as limited:
+        limited.sign_in(service.token(organization, scopes))
+        page = open_review(limited)
+        expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+        page.keyboard.press("A")
+        expect(page.get_by_text("lacks the scope reviews:write")).to_be_visible()
+
+
+def test_a_failed_review_is_shown_and_sent_again_once(client: Client, console: ConsolePage) -> None:
+    store(client, 1)
+    page = open_review(console)
+    keys: list[str | None] = []
+
+    def fail_once(route: Any) -> None:
+        keys.append(route.request.headers.get("idempotency-key"))
+        if len(keys) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/v1/reviews/group", fail_once)
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("The service cannot be reached")).to_be_visible()
+    page.get_by_role("button", name="Approve the job").click()
+    expect(page.get_by_text("Job job is approved.")).to_be_visible()
+    assert keys[0] is not None
+    assert keys[0] == keys[1]
+
+
+HOSTILE = {
+    "script": "<img src=x onerror=alert(1)><script>alert(1)</script>",
+    "link": "javascript:alert(1)",
+    "direction": "‮evil⁦",
+    "long": "x" * 300_000,
+    "node": {"__html": "<b>x</b>", "type": "script", "props": {"src": "https://evil.example"}},
+    "formula": '=HYPERLINK("https://evil.example")',
+    "image": "data:image/svg+xml,<svg onload=alert(1)>",
+    "<b>name</b>": None,
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_hostile_outputs_are_shown_as_text_and_accessibly(
+    service: Service, browser: Browser, client: Client, size: Any, scheme: Any
+) -> None:
+    client.store("group", output(1, data=HOSTILE), output(2, source_url="javascript:alert(1)"))
+    review(client, "approved")
+    client.store("group", output(1, data=HOSTILE | {"link": "data:text/html,x", "new": [1]}))
+    with console_page(browser, service.url, size, scheme) as console:
+        assert client.token is not None
+        console.sign_in(client.token)
+        page = open_review(console)
+        assert console.violations() == []
+        page.keyboard.press("1")
+        page.keyboard.type("<script>alert(1)</script>")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.press("2")
+        assert console.violations() == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("C")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        assert console.violations() == []
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= size["width"]
+        page.keyboard.press("Escape")
+        assert page.locator("main img, main script, main iframe").count() == 0
+        assert page.locator('main a:not([href^="http"]):not([href^="#"])').count() == 0
+        console.assert_quiet()
