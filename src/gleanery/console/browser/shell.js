@@ -96,7 +96,7 @@ async function signOut() {
   forgetKey();
 }
 
-function Logo() {
+export function Logo() {
   return html`<svg class="logo" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="8" /><path
     d="M16 26V12M16 15c-4 0-6-2-6-6 4 0 6 2 6 6Zm0 0c4 0 6-2 6-6-4 0-6 2-6 6Zm0 7c-4 0-6-2-6-6 4 0 6 2 6 6Zm0 0c4 0 6-2 6-6-4 0-6 2-6 6Z" /></svg>`;
 }

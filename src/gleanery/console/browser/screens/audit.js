@@ -95,5 +95,5 @@ function Entries({ entries }) {
 const clock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 function When({ at }) {
-  return html`<span title=${fullTime(at)}>${clock.format(toDate(at))}</span> <small class="muted"><${Time} at=${at} /></small>`;
+  return html`<span><span title=${fullTime(at)}>${clock.format(toDate(at))}</span> <small class="muted"><${Time} at=${at} /></small></span>`;
 }

@@ -4,6 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { KEY_HEADER, post, send } from "../api.js";
 import { useAction } from "../load.js";
 import { sessionKey, setKey } from "../session_key.js";
+import { Logo } from "../shell.js";
 import { Button, Field, TextField } from "../ui/controls.js";
 import { Problem } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
@@ -45,7 +46,7 @@ export function Login() {
   if (!isSecureContext) return html`<${Insecure} />`;
   return html`<main class="login">
     <form class="panel" onSubmit=${submit}>
-      <span class="mark" aria-hidden="true"></span>
+      <${Logo} />
       <h1>Sign in to Gleanery</h1>
       <p class="muted">
         ${link ? html`This link signs you in once${invited && html`, as <strong><${Text}>${invited}<//></strong>`}.` : html`Use an access token. The command <code>gleanery token create</code> makes one.`}
