@@ -95,7 +95,14 @@ async def get_rows(context: RequestContext[RowQuery, None]) -> Response:
         range_ = await grid_pages.read_older(
             context.database, group, query, before, *limits, page.add
         )
-    return Response(encode(GridRows(rows=page.rows, **range_._asdict(), **extent._asdict())))
+    found = GridRows(
+        rows=page.rows,
+        newer=range_.newer,
+        older=range_.older,
+        newest=extent.newest,
+        oldest=extent.oldest,
+    )
+    return Response(encode(found))
 
 
 class _Page:
@@ -177,7 +184,7 @@ def _add_changes(row: GridRow, fields: list[dict[str, Any]] | None, columns: _Co
     if fields is None:
         return
     row["changes"] = len(fields)
-    inside = set()
+    inside: set[str] = set()
     for field in fields:
         path = field["path"]
         if path in columns:

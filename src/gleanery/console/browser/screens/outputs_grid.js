@@ -10,36 +10,10 @@ const HEADER = 36;
 const OVERSCAN = 3;
 const NEAR = 30; // rows before an end, at which the next page is loaded
 
-/**
- * view: { first, last } of the visible rows, kept by the caller in a ref, with scroll(index).
- * onView() is called after it has changed.
- */
+/** control.current gets the functions that move the focus and the scroll position. */
 export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onSelect, onOpen, onView, control }) {
-  const box = useRef();
-  const anchor = useRef(null);
-  const [, update] = useReducer((count) => count + 1, 0);
   const { rows } = loaded;
-  const [first, last] = visible(box.current, rows.length, rowHeight);
-  const scrolled = () => {
-    const at = Math.floor(box.current.scrollTop / rowHeight);
-    const isTop = box.current.scrollTop < rowHeight / 2 && loaded.newer === null;
-    anchor.current = isTop || !rows[at] ? null : { cursor: rows[at].cursor, offset: box.current.scrollTop - at * rowHeight };
-    update();
-  };
-  useLayoutEffect(() => {
-    anchor.current = loaded.newer === null || !rows.length ? null : { cursor: rows[0].cursor, offset: 0 };
-  }, [loaded, loaded.jumps]);
-  useLayoutEffect(() => {
-    // Pages were added or left out above: the same row stays at the same place.
-    const at = anchor.current;
-    box.current.scrollTop = at ? indexOf(rows, at.cursor) * rowHeight + at.offset : 0;
-    update();
-  }, [loaded, loaded.version, rowHeight]);
-  useEffect(() => {
-    const observer = new ResizeObserver(update);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
+  const [box, first, last, scrolled] = useScroll(loaded, rowHeight);
   useEffect(() => {
     onView(rows[first]?.cursor, rows[last - 1]?.cursor, isAtTop(box.current, loaded, rowHeight));
     if (!loaded.isLoaded || loaded.error || loaded.isPaused) return;
@@ -52,9 +26,8 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     size: Math.max(last - first - 1, 1),
     show: (at) => showRow(box.current, at, rowHeight),
   };
-  const shown = rows.slice(Math.max(first - OVERSCAN, 0), last + OVERSCAN);
-  const selectedId = shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined;
-  const height = rows.length * rowHeight;
+  const start = Math.max(first - OVERSCAN, 0);
+  const shown = rows.slice(start, last + OVERSCAN);
   return html`<div ref=${box} class="outputs-grid" onScroll=${scrolled}>
     <div
       class="outputs-canvas"
@@ -63,22 +36,47 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
       aria-label="Outputs, newest change first"
       aria-rowcount="-1"
       aria-colcount=${columns.length + FIXED}
-      aria-activedescendant=${selectedId}
+      aria-activedescendant=${shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined}
       aria-busy=${loaded.isLoaded ? undefined : "true"}
       style=${isNarrow ? {} : template(columns)}
     >
       <${Header} columns=${columns} />
-      <div class="outputs-body" role="rowgroup" style=${{ height: `${height}px` }}>
-        ${shown.map((row, at) => html`<${Row}
-          key=${row.output_id}
-          ...${{ row, columns, onSelect, onOpen }}
-          top=${(Math.max(first - OVERSCAN, 0) + at) * rowHeight}
-          isSelected=${row.output_id === selected}
-        />`)}
+      <div class="outputs-body" role="rowgroup" style=${{ height: `${rows.length * rowHeight}px` }}>
+        ${shown.map((row, at) => html`<${Row} key=${row.output_id} ...${{ row, columns, onSelect, onOpen }}
+          top=${(start + at) * rowHeight} isSelected=${row.output_id === selected} />`)}
       </div>
     </div>
     <${Rest} loaded=${loaded} />
   </div>`;
+}
+
+/** Keeps the first visible row at its place. Returns the box, the visible range, and the listener of the box. */
+function useScroll(loaded, rowHeight) {
+  const box = useRef();
+  const anchor = useRef(null);
+  const [, update] = useReducer((count) => count + 1, 0);
+  const { rows } = loaded;
+  const scrolled = () => {
+    const { scrollTop } = box.current;
+    const at = Math.floor(scrollTop / rowHeight);
+    const moves = isAtTop(box.current, loaded, rowHeight) || !rows[at]; // new rows push the others down
+    anchor.current = moves ? null : { cursor: rows[at].cursor, offset: scrollTop - at * rowHeight };
+    update();
+  };
+  useLayoutEffect(() => {
+    anchor.current = loaded.newer === null || !rows.length ? null : { cursor: rows[0].cursor, offset: 0 };
+  }, [loaded, loaded.jumps]);
+  useLayoutEffect(() => {
+    const at = anchor.current;
+    box.current.scrollTop = at ? indexOf(rows, at.cursor) * rowHeight + at.offset : 0;
+    update();
+  }, [loaded, loaded.version, rowHeight]);
+  useEffect(() => {
+    const observer = new ResizeObserver(update);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  return [box, ...visible(box.current, rows.length, rowHeight), scrolled];
 }
 
 function Header({ columns }) {
