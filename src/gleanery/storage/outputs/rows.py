@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,6 +16,7 @@ from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
 _CHUNK = 250  # rows that are rendered and written together
+_UNCHANGED_CHUNK = 1000  # outputs whose date is written by one statement
 _ITEM = 5  # the position of the item in the values of an update
 
 _INSERT = """
@@ -75,7 +76,7 @@ class OutputRow:
 
 
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    """Writes the rows of a batch; of an unchanged output only the date of the last scrape.
+    """Writes the new and changed rows of a batch.
 
     On PostgreSQL other requests run between the chunks, because rendering takes place in the event
     loop.
@@ -86,20 +87,16 @@ async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
 
 
 async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    inserts, updates, sent_hash_updates, unchanged = [], [], [], []
+    inserts, updates = [], []
     organization_id, now = locked.organization_id, locked.scrape_time
     for row in rows:
-        if row.new_value is not None:
-            values = _values(row, row.new_value, organization_id, now)
-            if row.is_new:
-                numbers = (row.id, locked.group_id, row.job_id, row.created_seq, row.seq)
-                inserts.append((*values, *numbers))
-            else:
-                updates.append((row, values))
+        assert row.new_value is not None
+        values = _values(row, row.new_value, organization_id, now)
+        if row.is_new:
+            numbers = (row.id, locked.group_id, row.job_id, row.created_seq, row.seq)
+            inserts.append((*values, *numbers))
         else:
-            unchanged.append(row.identity)
-            if row.sent_hash_changed:
-                sent_hash_updates.append((organization_id, row.identity, row.sent_hash))
+            updates.append((row, values))
     execute_many = locked.transaction.execute_many
     await approved_view.copy_approved(
         locked, [row.identity for row in rows if row.replaces_approved]
@@ -110,11 +107,22 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         _UPDATE, [(*values, replaced.segments.get(row.identity, 0)) for row, values in updates]
     )
     await replaced.write()
-    await execute_many(_UPDATE_SENT_HASH, sent_hash_updates)
-    date = items.last_scraped_member(now // timestamps.SECOND)
-    await locked.transaction.fetch_by_keys(
-        unchanged, UPDATE_LAST_SCRAPED, organization_id, now, date
-    )
+
+
+async def write_sent_hashes(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
+    """Writes the hashes of unchanged outputs that were sent in other bytes than before."""
+    key = locked.organization_id
+    changed = [(key, row.identity, row.sent_hash) for row in rows if row.sent_hash_changed]
+    await locked.transaction.execute_many(_UPDATE_SENT_HASH, changed)
+
+
+async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -> None:
+    """Writes the date of the last scrape of unchanged outputs."""
+    now = locked.scrape_time
+    values = (locked.organization_id, now, items.last_scraped_member(now // timestamps.SECOND))
+    for start in range(0, len(identities), _UNCHANGED_CHUNK):
+        chunk = identities[start : start + _UNCHANGED_CHUNK]
+        await locked.transaction.fetch_by_keys(chunk, UPDATE_LAST_SCRAPED, *values)
 
 
 async def _replaced_versions(
