@@ -11,7 +11,6 @@ from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.history import storing
-from gleanery.storage.history.storing import EARLY_COLUMNS, WITH_SEGMENT
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs import mutations, rows
 from gleanery.storage.outputs.file_references import reference_files
@@ -32,8 +31,9 @@ FETCH_UNPARSED = """
 SELECT identity, id, sent_hash, content_hash, seq, job_id, shape, last_scraped_at FROM outputs
 WHERE organization_id = $1 AND identity = $2
 """
-FETCH_WITH_VERSIONS = f"SELECT {_COLUMNS}, {EARLY_COLUMNS} FROM {WITH_SEGMENT.lstrip()}"
-_COLUMN_COUNT = _COLUMNS.count(",") + 1
+FETCH_WITH_VERSIONS = (
+    f"SELECT {_COLUMNS}, {storing.EARLY_COLUMNS} FROM {storing.WITH_SEGMENT.lstrip()}"
+)
 
 
 class UnchangedRow(NamedTuple):
@@ -130,16 +130,10 @@ async def _apply(
 async def _fetch(locked: LockedGroup, outputs: Sequence[PreparedOutput]) -> RowsByIdentity:
     """Reads the rows of parsed outputs, which may have changed; of many also their versions."""
     identities = {output.identity for output in outputs}
-    if len(identities) < _MIN_EARLY or not locked.keep_versions:
-        return await _fetch_rows(locked, identities)
-    fetch_by_keys = locked.transaction.fetch_by_keys
-    found = await fetch_by_keys(identities, FETCH_WITH_VERSIONS, locked.organization_id)
-    stored = {}
-    for row in found:
-        columns, version = row[:_COLUMN_COUNT], row[_COLUMN_COUNT:]
-        stored[row[0]] = OutputRow(*columns)
-        stored[row[0]].stored = version
-    return stored
+    with_versions = len(identities) >= _MIN_EARLY and locked.keep_versions
+    return await _fetch_rows(
+        locked, identities, FETCH_WITH_VERSIONS if with_versions else FETCH_ROWS
+    )
 
 
 async def _fetch_unparsed(locked: LockedGroup, outputs: Sequence[UnparsedOutput]) -> UnchangedRows:
@@ -152,13 +146,18 @@ async def _fetch_unparsed(locked: LockedGroup, outputs: Sequence[UnparsedOutput]
 async def _read_replaced(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
     """Reads the versions that the batch replaces, unless they were read with the rows."""
     if locked.keep_versions:
-        missing = {row.identity: row for row in changed if not row.is_new and row.stored is None}
-        for version in await storing.read_present(locked, missing.keys()):
-            missing[version[0]].stored = version
+        missing = {
+            row.identity: row for row in changed if not row.is_new and row.version_seq is None
+        }
+        for identity, *columns in await storing.read_present(locked, missing.keys()):
+            row = missing[identity]
+            row.version_seq, row.item, row.segment_count, row.segment_size = columns
 
 
-async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> RowsByIdentity:
-    found = await locked.transaction.fetch_by_keys(identities, FETCH_ROWS, locked.organization_id)
+async def _fetch_rows(
+    locked: LockedGroup, identities: Collection[bytes], sql: str = FETCH_ROWS
+) -> RowsByIdentity:
+    found = await locked.transaction.fetch_by_keys(identities, sql, locked.organization_id)
     return {row[0]: OutputRow(*row) for row in found}
 
 
@@ -262,9 +261,9 @@ def _issue_numbers(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
     """Gives the changed rows their numbers, in this order."""
     locked.refresh_time()
     for row in changed:
-        row.seq = locked.next_sequence_number()
+        row.new_seq = locked.next_sequence_number()
         if row.is_new:
-            row.created_seq = row.seq
+            row.created_seq = row.new_seq
 
 
 def _count_new(locked: LockedGroup, changed: Collection[OutputRow]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,7 +10,6 @@ from gleanery.storage import items
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import storing
-from gleanery.storage.history.storing import ReplacedVersions, Replacement
 from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
@@ -65,8 +64,15 @@ class OutputRow:
     history_seq: int = 0
     shape: int | None = None
     last_scraped_at: int = 0
-    stored: Row | None = None
-    """The version that a new one replaces, for its history."""
+    version_seq: int | None = None
+    """Where the stored version began, for its history; None if it was not read with the row."""
+    item: bytes | None = None
+    """The stored item, unless it is large."""
+    segment_count: int | None = None
+    """Versions in the open segment of its history; None if there is none."""
+    segment_size: int = 0
+    new_seq: int = 0
+    """The number of the change."""
     files_json: bytes = b""
     is_new: bool = False
     replaces_approved: bool = False
@@ -93,7 +99,7 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         assert row.new_value is not None
         values = _values(row, row.new_value, organization_id, now)
         if row.is_new:
-            numbers = (row.id, locked.group_id, row.job_id, row.created_seq, row.seq)
+            numbers = (row.id, locked.group_id, row.job_id, row.created_seq, row.new_seq)
             inserts.append((*values, *numbers))
         else:
             updates.append((row, values))
@@ -102,11 +108,10 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         locked, [row.identity for row in rows if row.replaces_approved]
     )
     await execute_many(_INSERT, inserts)
-    replaced = await _replaced_versions(locked, updates)
+    segments = await _store_replaced(locked, updates)
     await execute_many(
-        _UPDATE, [(*values, replaced.segments.get(row.identity, 0)) for row, values in updates]
+        _UPDATE, [(*values, segments.get(row.identity, 0)) for row, values in updates]
     )
-    await replaced.write()
 
 
 async def write_sent_hashes(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
@@ -125,18 +130,15 @@ async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -
         await locked.transaction.fetch_by_keys(chunk, UPDATE_LAST_SCRAPED, *values)
 
 
-async def _replaced_versions(
+async def _store_replaced(
     locked: LockedGroup, updates: Sequence[tuple[OutputRow, Row]]
-) -> ReplacedVersions:
-    """Returns the versions that the updates replace."""
+) -> Mapping[bytes, int]:
+    """Stores the versions that the updates replace; returns the open segment of each output."""
     if not locked.keep_versions:
         await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
-    replacements = [
-        Replacement(row.seq, row.approved, values[_ITEM], row.stored)
-        for row, values in updates
-        if row.stored is not None
-    ]
-    return await storing.replaced_versions(locked, replacements)
+        return {}
+    replacements = [(row, values[_ITEM]) for row, values in updates if row.version_seq is not None]
+    return await storing.store_replaced(locked, replacements)
 
 
 def seq_update(
@@ -154,11 +156,11 @@ def seq_update(
 
 def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:
     """Returns the values that an insert and an update have in common."""
-    suffix = items.mutable_suffix(row.seq, now, row.approved)
+    suffix = items.mutable_suffix(row.new_seq, now, row.approved)
     return (
         organization_id,
         row.identity,
-        row.seq,
+        row.new_seq,
         row.approved,
         now,
         _render(row, value, suffix),
