@@ -279,6 +279,7 @@ def test_an_upgraded_database_seeks_the_approval(
 
 MANY = {
     "fetch": (apply.FETCH_ROWS, ["int8", "bytea"]),
+    "fetch unparsed": (apply.FETCH_UNPARSED, ["int8", "bytea"]),
     "fetch with versions": (apply.FETCH_WITH_VERSIONS, ["int8", "bytea"]),
     "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
     "copy approved": (approved_view._COPY, ["int8", "bytea"]),
@@ -300,7 +301,9 @@ def test_many_outputs_are_found_each_by_its_identity(planner: Planner, name: str
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("name", ["fetch", "fetch with versions", "update last_scraped_at"])
+@pytest.mark.parametrize(
+    "name", ["fetch", "fetch unparsed", "fetch with versions", "update last_scraped_at"]
+)
 def test_an_array_of_keys_is_looked_up_key_by_key(planner: Planner, name: str) -> None:
     sql, types = MANY[name]
     statement = for_key_array(sql, len(types), tenancy.ANY_TENANT)
