@@ -285,6 +285,7 @@ def test_an_upgraded_database_seeks_the_approval(
 
 MANY = {
     "fetch": (apply.FETCH_ROWS, ["int8", "bytea"]),
+    "fetch unparsed": (apply.FETCH_UNPARSED, ["int8", "bytea"]),
     "fetch with versions": (apply.FETCH_WITH_VERSIONS, ["int8", "bytea"]),
     "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
     "copy approved": (approved_view._COPY, ["int8", "bytea"]),
@@ -295,15 +296,20 @@ MANY = {
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @pytest.mark.parametrize("name", MANY)
 def test_many_outputs_are_found_each_by_its_identity(planner: Planner, name: str) -> None:
-    statement = over_arrays(*MANY[name])
-    assert statement is not None
-    found = planner.plan(statement)
-    assert [access.bounds for access in found.of("outputs")] == [{"identity=", "organization_id="}]
-    assert not found.sorts
+    sql, types = MANY[name]
+    for scalars in (0, len(types) - 1):  # the key is an array, or all values are
+        statement = over_arrays(sql, types, scalars)
+        assert statement is not None
+        found = planner.plan(statement)
+        [access] = found.of("outputs")
+        assert access.bounds == {"identity=", "organization_id="}
+        assert not found.sorts
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("name", ["fetch", "fetch with versions", "update last_scraped_at"])
+@pytest.mark.parametrize(
+    "name", ["fetch", "fetch unparsed", "fetch with versions", "update last_scraped_at"]
+)
 def test_an_array_of_keys_is_looked_up_key_by_key(planner: Planner, name: str) -> None:
     sql, types = MANY[name]
     statement = for_key_array(sql, len(types), tenancy.ANY_TENANT)

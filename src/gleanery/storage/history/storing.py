@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
@@ -17,28 +17,35 @@ from gleanery.storage.history import entries
 from gleanery.storage.history.entries import Entry, Version
 
 _MAX_ITEM_BYTES = 64 * 1024  # larger items are read one by one
+_MAX_SMALL_BYTES = 2 * _MAX_ITEM_BYTES  # of two items that are compressed at once
 _MAX_EARLY_BYTES = 4096  # of an item that a batch reads with the row
 # A segment with as many versions or bytes is full. Each append writes the whole segment again.
 _SEGMENT_VERSIONS = 10
 _SEGMENT_BYTES = 4096
 _MAX_BYTES = 8 * 1024 * 1024  # of entries in memory
 
-_COLUMNS = """
-    outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at, outputs.approved,
-    CASE WHEN octet_length(outputs.item) <= {} THEN outputs.item END,
-    output_history.seq, output_history.version_count, octet_length(output_history.versions)
+_ITEM_COLUMN = "CASE WHEN octet_length(outputs.item) <= {} THEN outputs.item END"
+EARLY_COLUMNS = f"""
+    outputs.version_seq, {_ITEM_COLUMN.format(_MAX_EARLY_BYTES)},
+    output_history.version_count, octet_length(output_history.versions)
 """
-EARLY_COLUMNS = _COLUMNS.format(_MAX_EARLY_BYTES)
-"""The columns of a row in ``Replacement.stored``, without a large item."""
+"""The columns of ``ReplacedOutput`` that only the history needs. A large item is left out."""
 WITH_SEGMENT = """
 outputs LEFT JOIN output_history
     ON output_history.organization_id = outputs.organization_id
     AND output_history.identity = outputs.identity AND output_history.seq = outputs.history_seq
 WHERE outputs.organization_id = $1 AND outputs.identity = $2
 """
-_STORED = f"SELECT {_COLUMNS.format(_MAX_ITEM_BYTES)} FROM {WITH_SEGMENT.lstrip()}"
-_STORED_EARLY = f"SELECT {EARLY_COLUMNS} FROM {WITH_SEGMENT.lstrip()}"
-_ITEM = 5  # the column; its value is None if the item is large
+_PRESENT = f"SELECT outputs.identity, {EARLY_COLUMNS} FROM {WITH_SEGMENT.lstrip()}"
+_ITEMS = f"""
+SELECT identity, {_ITEM_COLUMN.format(_MAX_ITEM_BYTES)} FROM outputs
+WHERE organization_id = $1 AND identity = $2
+"""
+_LAST_VERSIONS = f"""
+SELECT outputs.identity, outputs.history_seq, output_history.version_count,
+    octet_length(output_history.versions), outputs.version_seq, outputs.seq,
+    outputs.last_scraped_at, outputs.approved, {_ITEM_COLUMN.format(_MAX_ITEM_BYTES)}
+FROM {WITH_SEGMENT.lstrip()}"""
 _LARGE_ITEM = "SELECT item FROM outputs WHERE organization_id = $1 AND identity = $2"
 _OPEN_SEGMENT = """
 INSERT INTO output_history
@@ -60,46 +67,81 @@ DELETE FROM output_history WHERE organization_id = $1 AND identity = $2 AND seq 
 _DELETE_ALL = "DELETE FROM output_history WHERE organization_id = $1 AND identity = $2"
 
 
-class Replacement(NamedTuple):
-    """The new version of an output, and the present one as ``read_present`` returns it."""
+Segment = tuple[int, int | None, int]
+"""The open segment of an output: its number, its versions and its bytes.
 
+The number of versions is None if the segment does not exist.
+"""
+
+
+class ReplacedOutput(Protocol):
+    """The row of an output that gets a new version. ``approved`` is that of the new version."""
+
+    identity: bytes
     seq: int
     approved: bool
-    item: bytes
-    stored: Row
+    last_scraped_at: int
+    history_seq: int
+    version_seq: int | None
+    item: bytes | None
+    segment_count: int | None
+    segment_size: int
+    new_seq: int
+    replaces_approved: bool
 
 
 class LastVersion(NamedTuple):
     """The version with which an output ends. It is stored after the deletion has its number."""
 
-    stored: Row
-    """A row of ``_STORED``."""
+    identity: bytes
+    segment: Segment
     entry: Entry
 
 
 async def read_present(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
-    """Reads the present versions of outputs, for ``Replacement.stored``."""
-    key = locked.organization_id
-    return await locked.transaction.fetch_by_keys(identities, _STORED_EARLY, key)
+    """Reads the identity and the ``EARLY_COLUMNS`` of outputs."""
+    return await locked.transaction.fetch_by_keys(identities, _PRESENT, locked.organization_id)
 
 
-async def replaced_versions(
-    locked: LockedGroup, replacements: Sequence[Replacement]
-) -> ReplacedVersions:
-    """Returns the present versions as entries, directly before their rows are updated.
+async def store_replaced(
+    locked: LockedGroup, replacements: Sequence[tuple[ReplacedOutput, bytes]]
+) -> Mapping[bytes, int]:
+    """Stores the present versions of outputs, directly before new items replace them.
 
-    If they are large, it has written some of them.
+    Returns the open segment of each output.
     """
-    large = [new.stored[0] for new in replacements if new.stored[_ITEM] is None]
-    items = {row[0]: row[_ITEM] for row in await _read(locked, large)}
-    replaced = ReplacedVersions(locked)
-    for seq, approved, new_item, stored in replacements:
-        item = stored[_ITEM] or items[stored[0]] or await _large_item(locked, stored)
-        entry = await _create_entry(locked, _version(stored, seq), item, new_item, approved)
-        replaced.add(stored, entry)
+    large = [output.identity for output, _ in replacements if output.item is None]
+    items = await _read_items(locked, large)
+    replaced = _NewEntries(locked)
+    for output, new_item in replacements:
+        item = output.item or items[output.identity] or await _large_item(locked, output.identity)
+        version = _replaced_version(output)
+        # Most items are small, so nothing is awaited for them.
+        entry = (
+            entries.create(version, item, new_item, output.approved)
+            if len(item) + len(new_item) <= _MAX_SMALL_BYTES
+            else await _create_entry(locked, version, item, new_item, output.approved)
+        )
+        segment = (output.history_seq, output.segment_count, output.segment_size)
+        replaced.add(output.identity, segment, entry)
         if replaced.size > _MAX_BYTES:
             await replaced.write()
-    return replaced
+    await replaced.write()
+    return replaced.segments
+
+
+def _replaced_version(output: ReplacedOutput) -> Version:
+    assert output.version_seq is not None
+    approved = bool(output.approved) or output.replaces_approved
+    return Version(output.version_seq, output.seq, output.new_seq, output.last_scraped_at, approved)
+
+
+async def _read_items(
+    locked: LockedGroup, identities: Collection[bytes]
+) -> dict[bytes, bytes | None]:
+    """Reads items; None stands for a large one."""
+    rows = await locked.transaction.fetch_by_keys(identities, _ITEMS, locked.organization_id)
+    return {row[0]: row[1] for row in rows}
 
 
 async def read_last_versions(
@@ -109,12 +151,15 @@ async def read_last_versions(
     if not locked.keep_versions:
         await forget(locked, identities)
         return ()
+    rows = await locked.transaction.fetch_by_keys(
+        identities, _LAST_VERSIONS, locked.organization_id
+    )
     versions = []
-    for stored in await _read(locked, identities):
-        item = stored[_ITEM] or await _large_item(locked, stored)
-        version = _version(stored, 0)._replace(is_deleted=True)
+    for identity, *segment, version_seq, seq, last_scraped_at, approved, small_item in rows:
+        item = small_item or await _large_item(locked, identity)
+        version = Version(version_seq, seq, 0, last_scraped_at, bool(approved), is_deleted=True)
         entry = await _create_entry(locked, version, item, None, False)
-        versions.append(LastVersion(stored, entry))
+        versions.append(LastVersion(identity, (*segment,), entry))
     return versions
 
 
@@ -122,11 +167,11 @@ async def store_last_versions(
     locked: LockedGroup, versions: Sequence[LastVersion], deletions: Mapping[bytes, int]
 ) -> None:
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
-    ended = ReplacedVersions(locked)
-    for stored, entry in versions:
-        if stored[0] in deletions:  # else the output is of another group
-            version = entry.version._replace(replaced_seq=deletions[stored[0]])
-            ended.add(stored, entry._replace(version=version))
+    ended = _NewEntries(locked)
+    for identity, segment, entry in versions:
+        if identity in deletions:  # else the output is of another group
+            version = entry.version._replace(replaced_seq=deletions[identity])
+            ended.add(identity, segment, entry._replace(version=version))
     await ended.write()
 
 
@@ -136,17 +181,8 @@ async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
     await locked.transaction.execute_many(_DELETE_ALL, many)
 
 
-async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
-    return await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
-
-
-def _version(stored: Row, replaced_seq: int) -> Version:
-    _, version_seq, seq, last_scraped_at, approved, _, _, _, _ = stored
-    return Version(version_seq, seq, replaced_seq, last_scraped_at, bool(approved))
-
-
-async def _large_item(locked: LockedGroup, stored: Row) -> bytes:
-    key = (locked.organization_id, stored[0])
+async def _large_item(locked: LockedGroup, identity: bytes) -> bytes:
+    key = (locked.organization_id, identity)
     [[item]] = await locked.transaction.fetch(_LARGE_ITEM, *key)
     return bytes(item)
 
@@ -155,12 +191,12 @@ async def _create_entry(
     locked: LockedGroup, version: Version, item: bytes, newer_item: bytes | None, approved: bool
 ) -> Entry:
     """Compresses a version. That takes 0.1 seconds for 20 megabytes."""
-    if len(item) + len(newer_item or b"") <= 2 * _MAX_ITEM_BYTES:
+    if len(item) + len(newer_item or b"") <= _MAX_SMALL_BYTES:
         return entries.create(version, item, newer_item, approved)
     return await locked.transaction.compute(entries.create, version, item, newer_item, approved)
 
 
-class ReplacedVersions:
+class _NewEntries:
     """Entries to add to the history of outputs, one for each output; ``write`` stores them."""
 
     def __init__(self, locked: LockedGroup) -> None:
@@ -174,20 +210,20 @@ class ReplacedVersions:
         self.segments: dict[bytes, int] = {}
         """The open segment of each output."""
 
-    def add(self, stored: Row, entry: Entry) -> None:
-        """Adds an entry to the open segment, or to a new one if that is full."""
-        identity, _, _, _, _, _, segment, count, size = stored
-        organization_id, version = self._locked.organization_id, entry.version
+    def add(self, identity: bytes, segment: Segment, entry: Entry) -> None:
+        """Adds an entry to the open segment, or to a new one if that is full or missing."""
+        segment_seq, count, size = segment
+        version, key = entry.version, self._locked.organization_id
         encoded = entries.encode(entry)
         self.size += len(encoded)
-        if segment is not None and count < self._max_count and size < _SEGMENT_BYTES:
-            self._appended.append((organization_id, identity, segment, encoded))
-            self.segments[identity] = segment
+        if count is not None and count < self._max_count and size < _SEGMENT_BYTES:
+            self._appended.append((key, identity, segment_seq, encoded))
+            self.segments[identity] = segment_seq
             return
         place = (version.seq, self._locked.group_id, version.replaced_seq)
-        self._opened.append((organization_id, identity, *place, 1, encoded))
+        self._opened.append((key, identity, *place, 1, encoded))
         self.segments[identity] = version.seq
-        if segment is not None or version.is_deleted:
+        if count is not None or version.is_deleted:
             self._crowded.append(identity)
 
     async def write(self) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.history import storing
-from gleanery.storage.history.storing import EARLY_COLUMNS, WITH_SEGMENT
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs import mutations, rows
 from gleanery.storage.outputs.file_references import reference_files
@@ -28,10 +27,30 @@ _COLUMNS = """
     country, file_ids, history_seq, shape, last_scraped_at
 """
 FETCH_ROWS = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
-FETCH_WITH_VERSIONS = f"SELECT {_COLUMNS}, {EARLY_COLUMNS} FROM {WITH_SEGMENT.lstrip()}"
-_COLUMN_COUNT = _COLUMNS.count(",") + 1
+FETCH_UNPARSED = """
+SELECT identity, id, sent_hash, content_hash, seq, job_id, shape, last_scraped_at FROM outputs
+WHERE organization_id = $1 AND identity = $2
+"""
+FETCH_WITH_VERSIONS = (
+    f"SELECT {_COLUMNS}, {storing.EARLY_COLUMNS} FROM {storing.WITH_SEGMENT.lstrip()}"
+)
+
+
+class UnchangedRow(NamedTuple):
+    """The row of an output that was not parsed: the columns that matter if it has not changed."""
+
+    identity: bytes
+    id: int
+    sent_hash: bytes
+    content_hash: bytes
+    seq: int
+    job_id: int
+    shape: int | None
+    last_scraped_at: int
+
 
 RowsByIdentity = dict[bytes, OutputRow]
+UnchangedRows = dict[bytes, UnchangedRow]
 _OUTPUTS_PER_PAUSE = 500
 _MIN_EARLY = 16  # parsed outputs; a smaller batch may have parsed unchanged outputs
 _NO_SEQ = 0  # of a row whose number is not issued yet
@@ -76,14 +95,13 @@ async def _apply(
     outputs: Sequence[UnparsedOutput | PreparedOutput],
     fields: FieldTable,
 ) -> list[OutputResult]:
-    stored = await _fetch(locked, outputs)
-    await _apply_pending_job(locked, stored)
-    _check_unparsed(stored, outputs)
-    changed = [
-        output
-        for output in outputs
-        if isinstance(output, PreparedOutput) and _differs(stored.get(output.identity), output)
-    ]
+    parsed = [output for output in outputs if isinstance(output, PreparedOutput)]
+    unparsed = [output for output in outputs if isinstance(output, UnparsedOutput)]
+    stored = await _fetch(locked, parsed)
+    unchanged = await _fetch_unparsed(locked, unparsed)
+    await _apply_pending_job(locked, stored, unchanged)
+    _check_unparsed(unchanged, outputs)
+    changed = [output for output in parsed if _differs(stored.get(output.identity), output)]
     new = {output.identity for output in changed} - stored.keys()
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
@@ -93,65 +111,78 @@ async def _apply(
     for number, output in enumerate(outputs):
         if number % _OUTPUTS_PER_PAUSE == 0:
             await locked.transaction.pause()
-        results.append(_apply_output(locked, stored, output, jobs, new_ids, in_order))
-    _count_new(locked, stored.values())
-    await reference_files(locked, stored.values(), changed)
-    await statistics.record(locked, stored.values(), fields)
+        if isinstance(output, PreparedOutput):
+            results.append(_apply_output(locked, stored, output, jobs, new_ids, in_order))
+        else:
+            results.append(_result(unchanged[output.identity], "unchanged"))
+    same = [row for row in stored.values() if row.new_value is None]
+    _count_new(locked, in_order.values())
+    await reference_files(locked, in_order.values(), changed)
+    await statistics.record(locked, in_order.values(), [*unchanged.values(), *same], fields)
     await _read_replaced(locked, in_order.values())
     _issue_numbers(locked, in_order.values())
-    await rows.write(locked, stored.values())
+    await rows.write(locked, in_order.values())
+    await rows.write_sent_hashes(locked, same)
+    await rows.write_last_scraped(locked, [*unchanged, *(row.identity for row in same)])
     return results
 
 
-async def _fetch(
-    locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
-) -> RowsByIdentity:
-    """Reads the rows of outputs; of parsed ones, which may have changed, also their versions."""
-    parsed = {output.identity for output in outputs if isinstance(output, PreparedOutput)}
-    if len(parsed) < _MIN_EARLY or not locked.keep_versions:
-        return await _fetch_rows(locked, {output.identity for output in outputs})
-    fetch_by_keys = locked.transaction.fetch_by_keys
-    found = await fetch_by_keys(parsed, FETCH_WITH_VERSIONS, locked.organization_id)
-    stored = {}
-    for row in found:
-        columns, version = row[:_COLUMN_COUNT], row[_COLUMN_COUNT:]
-        stored[row[0]] = OutputRow(*columns)
-        stored[row[0]].stored = version
-    rest = {output.identity for output in outputs} - parsed
-    return stored | await _fetch_rows(locked, rest)
+async def _fetch(locked: LockedGroup, outputs: Sequence[PreparedOutput]) -> RowsByIdentity:
+    """Reads the rows of parsed outputs, which may have changed; of many also their versions."""
+    identities = {output.identity for output in outputs}
+    with_versions = len(identities) >= _MIN_EARLY and locked.keep_versions
+    return await _fetch_rows(
+        locked, identities, FETCH_WITH_VERSIONS if with_versions else FETCH_ROWS
+    )
+
+
+async def _fetch_unparsed(locked: LockedGroup, outputs: Sequence[UnparsedOutput]) -> UnchangedRows:
+    identities = [output.identity for output in outputs]
+    key = locked.organization_id
+    found = await locked.transaction.fetch_by_keys(identities, FETCH_UNPARSED, key)
+    return {row[0]: UnchangedRow._make(row) for row in found}
 
 
 async def _read_replaced(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
     """Reads the versions that the batch replaces, unless they were read with the rows."""
     if locked.keep_versions:
-        missing = {row.identity: row for row in changed if not row.is_new and row.stored is None}
-        for version in await storing.read_present(locked, missing.keys()):
-            missing[version[0]].stored = version
+        missing = {
+            row.identity: row for row in changed if not row.is_new and row.version_seq is None
+        }
+        for identity, *columns in await storing.read_present(locked, missing.keys()):
+            row = missing[identity]
+            row.version_seq, row.item, row.segment_count, row.segment_size = columns
 
 
-async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> RowsByIdentity:
-    found = await locked.transaction.fetch_by_keys(identities, FETCH_ROWS, locked.organization_id)
+async def _fetch_rows(
+    locked: LockedGroup, identities: Collection[bytes], sql: str = FETCH_ROWS
+) -> RowsByIdentity:
+    found = await locked.transaction.fetch_by_keys(identities, sql, locked.organization_id)
     return {row[0]: OutputRow(*row) for row in found}
 
 
-async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> None:
+async def _apply_pending_job(
+    locked: LockedGroup, stored: RowsByIdentity, unchanged: UnchangedRows
+) -> None:
     """Applies an unfinished bulk job first: it does not cover the outputs' new sequence numbers."""
     bulk_job = await locked.pending_bulk_job()
     if bulk_job is None:
         return
-    pending = [row.identity for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
+    rows: list[OutputRow | UnchangedRow] = [*stored.values(), *unchanged.values()]
+    pending = [row.identity for row in rows if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
         await mutations.delete(locked, pending, is_whole_group=bulk_job.job_id is None)
         for identity in pending:
-            del stored[identity]
+            stored.pop(identity, None)
+            unchanged.pop(identity, None)
         return
     approved = bulk_job.kind == "approve"
     await mutations.approve_outputs(locked, pending, approved, bulk_job.as_of)
-    stored.update(await _fetch_rows(locked, pending))
+    stored.update(await _fetch_rows(locked, stored.keys() & pending))
 
 
 def _check_unparsed(
-    stored: RowsByIdentity, outputs: Sequence[UnparsedOutput | PreparedOutput]
+    stored: UnchangedRows, outputs: Sequence[UnparsedOutput | PreparedOutput]
 ) -> None:
     """Raises UnparsedChanged unless every unparsed output is stored with the same bytes."""
     changed = [
@@ -163,7 +194,7 @@ def _check_unparsed(
         raise UnparsedChanged(changed)
 
 
-def _is_stored(stored: RowsByIdentity, output: UnparsedOutput) -> bool:
+def _is_stored(stored: UnchangedRows, output: UnparsedOutput) -> bool:
     row = stored.get(output.identity)
     return row is not None and has_same_bytes(output.raw_hash, row.sent_hash, row.content_hash)
 
@@ -176,7 +207,7 @@ def _differs(row: OutputRow | None, output: PreparedOutput) -> bool:
 def _apply_output(
     locked: LockedGroup,
     stored: RowsByIdentity,
-    output: UnparsedOutput | PreparedOutput,
+    output: PreparedOutput,
     jobs: dict[str, int],
     new_ids: Iterator[int],
     in_order: RowsByIdentity,
@@ -187,12 +218,9 @@ def _apply_output(
     """
     row = stored.get(output.identity)
     if row is None:
-        assert isinstance(output, PreparedOutput)
         row = _new_row(output, jobs[output.job], next(new_ids))
         stored[output.identity] = in_order[output.identity] = row
         return _result(row, "created")
-    if isinstance(output, UnparsedOutput):
-        return _result(row, "unchanged")
     if row.sent_hash != output.sent_hash:
         row.sent_hash, row.sent_hash_changed = output.sent_hash, True
     if not _differs(row, output):
@@ -234,18 +262,20 @@ def _issue_numbers(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
     locked.refresh_time()
     locked.count_value_changes(len(changed))
     for row in changed:
-        row.seq = locked.next_sequence_number()
+        row.new_seq = locked.next_sequence_number()
         if row.is_new:
-            row.created_seq = row.seq
+            row.created_seq = row.new_seq
 
 
-def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
-    new = Counter((row.job_id, row.country) for row in stored if row.is_new)
+def _count_new(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
+    new = Counter((row.job_id, row.country) for row in changed if row.is_new)
     for (job_id, country), count in new.items():
         locked.change_counts(job_id, outputs=count, country=country)
 
 
-def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> OutputResult:
+def _result(
+    row: OutputRow | UnchangedRow, change: Literal["created", "updated", "unchanged"]
+) -> OutputResult:
     return {"id": row.id, "output_id": row.identity.hex(), "change": change}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,12 +10,12 @@ from gleanery.storage import items
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import storing
-from gleanery.storage.history.storing import ReplacedVersions, Replacement
 from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
 _CHUNK = 250  # rows that are rendered and written together
+_UNCHANGED_CHUNK = 1000  # outputs whose date is written by one statement
 _ITEM = 5  # the position of the item in the values of an update
 
 _INSERT = """
@@ -64,8 +64,15 @@ class OutputRow:
     history_seq: int = 0
     shape: int | None = None
     last_scraped_at: int = 0
-    stored: Row | None = None
-    """The version that a new one replaces, for its history."""
+    version_seq: int | None = None
+    """Where the stored version began, for its history; None if it was not read with the row."""
+    item: bytes | None = None
+    """The stored item, unless it is large."""
+    segment_count: int | None = None
+    """Versions in the open segment of its history; None if there is none."""
+    segment_size: int = 0
+    new_seq: int = 0
+    """The number of the change."""
     files_json: bytes = b""
     is_new: bool = False
     replaces_approved: bool = False
@@ -75,7 +82,7 @@ class OutputRow:
 
 
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    """Writes the rows of a batch; of an unchanged output only the date of the last scrape.
+    """Writes the new and changed rows of a batch.
 
     On PostgreSQL other requests run between the chunks, because rendering takes place in the event
     loop.
@@ -86,49 +93,52 @@ async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
 
 
 async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    inserts, updates, sent_hash_updates, unchanged = [], [], [], []
+    inserts, updates = [], []
     organization_id, now = locked.organization_id, locked.scrape_time
     for row in rows:
-        if row.new_value is not None:
-            values = _values(row, row.new_value, organization_id, now)
-            if row.is_new:
-                numbers = (row.id, locked.group_id, row.job_id, row.created_seq, row.seq)
-                inserts.append((*values, *numbers))
-            else:
-                updates.append((row, values))
+        assert row.new_value is not None
+        values = _values(row, row.new_value, organization_id, now)
+        if row.is_new:
+            numbers = (row.id, locked.group_id, row.job_id, row.created_seq, row.new_seq)
+            inserts.append((*values, *numbers))
         else:
-            unchanged.append(row.identity)
-            if row.sent_hash_changed:
-                sent_hash_updates.append((organization_id, row.identity, row.sent_hash))
+            updates.append((row, values))
     execute_many = locked.transaction.execute_many
     await approved_view.copy_approved(
         locked, [row.identity for row in rows if row.replaces_approved]
     )
     await execute_many(_INSERT, inserts)
-    replaced = await _replaced_versions(locked, updates)
+    segments = await _store_replaced(locked, updates)
     await execute_many(
-        _UPDATE, [(*values, replaced.segments.get(row.identity, 0)) for row, values in updates]
-    )
-    await replaced.write()
-    await execute_many(_UPDATE_SENT_HASH, sent_hash_updates)
-    date = items.last_scraped_member(now // timestamps.SECOND)
-    await locked.transaction.fetch_by_keys(
-        unchanged, UPDATE_LAST_SCRAPED, organization_id, now, date
+        _UPDATE, [(*values, segments.get(row.identity, 0)) for row, values in updates]
     )
 
 
-async def _replaced_versions(
+async def write_sent_hashes(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
+    """Writes the hashes of unchanged outputs that were sent in other bytes than before."""
+    key = locked.organization_id
+    changed = [(key, row.identity, row.sent_hash) for row in rows if row.sent_hash_changed]
+    await locked.transaction.execute_many(_UPDATE_SENT_HASH, changed)
+
+
+async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -> None:
+    """Writes the date of the last scrape of unchanged outputs."""
+    now = locked.scrape_time
+    values = (locked.organization_id, now, items.last_scraped_member(now // timestamps.SECOND))
+    for start in range(0, len(identities), _UNCHANGED_CHUNK):
+        chunk = identities[start : start + _UNCHANGED_CHUNK]
+        await locked.transaction.fetch_by_keys(chunk, UPDATE_LAST_SCRAPED, *values)
+
+
+async def _store_replaced(
     locked: LockedGroup, updates: Sequence[tuple[OutputRow, Row]]
-) -> ReplacedVersions:
-    """Returns the versions that the updates replace."""
+) -> Mapping[bytes, int]:
+    """Stores the versions that the updates replace; returns the open segment of each output."""
     if not locked.keep_versions:
         await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
-    replacements = [
-        Replacement(row.seq, row.approved, values[_ITEM], row.stored)
-        for row, values in updates
-        if row.stored is not None
-    ]
-    return await storing.replaced_versions(locked, replacements)
+        return {}
+    replacements = [(row, values[_ITEM]) for row, values in updates if row.version_seq is not None]
+    return await storing.store_replaced(locked, replacements)
 
 
 def seq_update(
@@ -146,11 +156,11 @@ def seq_update(
 
 def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:
     """Returns the values that an insert and an update have in common."""
-    suffix = items.mutable_suffix(row.seq, now, row.approved)
+    suffix = items.mutable_suffix(row.new_seq, now, row.approved)
     return (
         organization_id,
         row.identity,
-        row.seq,
+        row.new_seq,
         row.approved,
         now,
         _render(row, value, suffix),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 _INSERT = re.compile(
     r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*VALUES\s*\(([$\d,\s]+)\)\s*(RETURNING\s[\w\s,]+)?"
@@ -20,22 +21,26 @@ _NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
-def over_arrays(sql: str, types: Sequence[str]) -> str | None:
+def over_arrays(sql: str, types: Sequence[str], scalars: int = 0) -> str | None:
     """Returns the statement with one array per parameter; None if the statement is not simple.
 
-    ``types`` are the types of the parameters. The rewritten statement seeks each set of values
-    separately (LATERAL with OFFSET 0). A plain join would let the planner choose a scan of a table
-    that was empty when the statement was planned.
+    ``types`` are the types of the parameters. All sets have the same values of the first
+    ``scalars`` parameters, so these do not become arrays.
+
+    The rewritten statement seeks each set of values separately (LATERAL with OFFSET 0). A plain
+    join would let the planner choose a scan of a table that was empty when the statement was
+    planned.
     """
-    arrays = ", ".join(f"${number}::{name}[]" for number, name in enumerate(types, 1))
-    if (match := _INSERT.fullmatch(sql)) and _are_in_order(match[2], len(types)):
+    numbered = [*enumerate(types, 1)][scalars:]
+    arrays = ", ".join(f"${number}::{name}[]" for number, name in numbered)
+    if not scalars and (match := _INSERT.fullmatch(sql)) and _are_in_order(match[2], len(types)):
         return f"{match[1]} SELECT * FROM unnest({arrays}) {match[3] or ''}"  # in this order
     match = _INSERT_SELECT.fullmatch(sql)
     insert, sql = match.groups() if match else ("", sql)
     if _NOT_SIMPLE.search(sql):
         return None
-    names = ", ".join(f"p{number}" for number in range(1, len(types) + 1))
-    whole = _PARAMETER.sub(r"many.p\1", sql)
+    names = ", ".join(f"p{number}" for number, _ in numbered)
+    whole = _PARAMETER.sub(partial(_replace_parameter, types, scalars), sql)
     sets = f"unnest({arrays}) AS many ({names})"
     if match := _UPDATE.fullmatch(whole):
         table, change, condition = match.groups()
@@ -44,6 +49,11 @@ def over_arrays(sql: str, types: Sequence[str]) -> str | None:
     if match := _SELECT.fullmatch(whole):
         return f"{insert} SELECT found.* FROM {sets}, LATERAL ({match[1]} OFFSET 0) AS found"
     return None
+
+
+def _replace_parameter(types: Sequence[str], scalars: int, parameter: re.Match[str]) -> str:
+    number = int(parameter[1])
+    return f"${number}::{types[number - 1]}" if number <= scalars else f"many.p{number}"
 
 
 def _are_in_order(parameters: str, count: int) -> bool:

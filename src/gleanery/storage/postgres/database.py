@@ -29,7 +29,12 @@ from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
-from gleanery.storage.postgres.transactions import SERVER_TIME, PostgresTransaction, transaction
+from gleanery.storage.postgres.transactions import (
+    SERVER_TIME,
+    ArrayStatements,
+    PostgresTransaction,
+    transaction,
+)
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 
 T = TypeVar("T")
@@ -82,7 +87,7 @@ class PostgresDatabase:
         self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
             WeakValueDictionary()
         )
-        self._array_statements: dict[str, str | None] = {}
+        self._array_statements: ArrayStatements = {}
 
     @property
     def pool_state(self) -> PoolState:

@@ -14,6 +14,8 @@ from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
 
 T = TypeVar("T")
+ArrayStatements = dict[tuple[str, int], str | None]
+"""Statements over arrays, by the statement and the number of its parameters that are no arrays."""
 
 _ROLLBACK_SECONDS = 2.0
 _BEGIN_AND_CHECK = "BEGIN; SELECT FROM migrations WHERE number >= {:d}"
@@ -70,7 +72,7 @@ class PostgresTransaction:
     """Statements on one connection, inside its transaction."""
 
     def __init__(
-        self, connection: Any, organization_id: int, array_statements: dict[str, str | None]
+        self, connection: Any, organization_id: int, array_statements: ArrayStatements
     ) -> None:
         self._connection = connection
         self.organization_id = organization_id
@@ -82,7 +84,7 @@ class PostgresTransaction:
 
     async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
         sets = list(many)
-        array_sql = await self._over_arrays(sql, sets)
+        array_sql = await self._over_arrays(sql, len(sets))
         rows: Sequence[Row] = (
             await self._connection.fetchmany(sql, sets)
             if array_sql is None
@@ -92,24 +94,28 @@ class PostgresTransaction:
 
     async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
         sets = list(many)
-        array_sql = await self._over_arrays(sql, sets)
+        array_sql = await self._over_arrays(sql, len(sets))
         if array_sql is None and sets:
             await self._connection.executemany(sql, sets)
         elif array_sql is not None:
             await self._connection.execute(array_sql, *zip(*sets, strict=True))
 
-    async def _over_arrays(self, sql: str, sets: list[Row]) -> str | None:
-        """Returns the statement over arrays, if there is one and it is faster."""
-        if len(sets) < _MIN_ARRAY_LENGTH:
+    async def _over_arrays(self, sql: str, length: int, scalars: int = 0) -> str | None:
+        """Returns the statement over arrays of this length, if there is one and it is faster."""
+        if length < _MIN_ARRAY_LENGTH:
             return None
-        if sql not in self._array_statements:
+        if (sql, scalars) not in self._array_statements:
             prepared = await self._connection.prepare(sql)
             types = [type_.name for type_ in prepared.get_parameters()]
-            self._array_statements[sql] = over_arrays(sql, types)
-        return self._array_statements[sql]
+            self._array_statements[sql, scalars] = over_arrays(sql, types, scalars)
+        return self._array_statements[sql, scalars]
 
     async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
-        return await self.fetch_many(sql, [(*values, key) for key in keys])
+        array_sql = await self._over_arrays(sql, len(keys), len(values))
+        if array_sql is None:
+            return await self.fetch_many(sql, [(*values, key) for key in keys])
+        rows: Sequence[Row] = await self._connection.fetch(array_sql, *values, [*keys])
+        return rows
 
     async def run_script(self, sql: str) -> None:
         await self._connection.execute(sql, timeout=_SCRIPT_SECONDS)

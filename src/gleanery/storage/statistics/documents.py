@@ -27,6 +27,11 @@ _SELECT = """
 SELECT job_id, scrape_started_at, scrape_seen_at, scrape_counts, shape_counts, ranges
 FROM job_statistics WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
+# Without the long columns, which only changed outputs need.
+_SELECT_SCRAPES = """
+SELECT job_id, scrape_started_at, scrape_seen_at, scrape_counts
+FROM job_statistics WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+"""
 _INSERT = """
 INSERT INTO job_statistics
     (organization_id, group_id, job_id, scrape_started_at, scrape_seen_at, scrape_counts,
@@ -85,23 +90,26 @@ _decode_counts = msgspec.json.Decoder(dict[int, int]).decode
 
 
 class JobStatistics:
-    """The statistics of one job; decodes what is needed."""
+    """The statistics of one job; decodes what is needed.
+
+    Only ``load_values`` adds the shapes and ranges of a job that was loaded without them.
+    """
 
     def __init__(self, job_id: int, row: Row | None = None) -> None:
         self.job_id = job_id
         self.is_new = row is None
         self.values_changed = False
-        scrape_and_values = (0, 0, "{}", "[]", "[]") if row is None else row
-        self.started_at: int = scrape_and_values[0]
-        self.seen_at: int = scrape_and_values[1]
-        self.seen = decode_counts(scrape_and_values[2])
+        started_at, seen_at, counts, *values = row or (0, 0, "{}", "[]", "[]")
+        self.started_at: int = started_at
+        self.seen_at: int = seen_at
+        self.seen = decode_counts(counts)
         """Outputs of the current scrape by shape."""
-        self._shapes_json: str = scrape_and_values[3]
-        self._ranges_json: str = scrape_and_values[4]
+        self.values: Sequence[str] = values
+        """The columns ``shape_counts`` and ``ranges``, as they are stored; empty if not loaded."""
 
     @cached_property
     def _stored_shapes(self) -> _StoredShapes:
-        return _decode_shapes(self._shapes_json)
+        return _decode_shapes(self.values[0])
 
     @property
     def shapes(self) -> dict[int, CountedShape]:
@@ -119,7 +127,7 @@ class JobStatistics:
 
     @cached_property
     def ranges(self) -> Ranges:
-        return decode_ranges(self._ranges_json)
+        return decode_ranges(self.values[1])
 
     @property
     def value_columns(self) -> tuple[str, str]:
@@ -160,12 +168,30 @@ def encode_counts(counts: Counter[int]) -> str:
     return msgspec.json.encode(filled).decode()
 
 
-async def load(locked: LockedGroup, jobs: Collection[int]) -> dict[int, JobStatistics]:
+async def load(
+    locked: LockedGroup, jobs: Collection[int], without_values: Collection[int] = ()
+) -> dict[int, JobStatistics]:
     """Reads the statistics of jobs of the group; a job without any gets empty ones."""
-    key = (locked.organization_id, locked.group_id)
-    rows = await locked.transaction.fetch_many(_SELECT, [(*key, job_id) for job_id in jobs])
+    rows = [
+        *await _fetch(locked, _SELECT, jobs),
+        *await _fetch(locked, _SELECT_SCRAPES, without_values),
+    ]
     found = {row[0]: row[1:] for row in rows}
-    return {job_id: JobStatistics(job_id, found.get(job_id)) for job_id in jobs}
+    return {job_id: JobStatistics(job_id, found.get(job_id)) for job_id in (*jobs, *without_values)}
+
+
+async def load_values(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
+    """Reads the shapes and ranges of those jobs that were loaded without them."""
+    missing = {job.job_id: job for job in jobs if not job.values}
+    for job_id, _, _, _, *values in await _fetch(locked, _SELECT, missing.keys()):
+        missing[job_id].values = values
+
+
+async def _fetch(locked: LockedGroup, sql: str, jobs: Collection[int]) -> Sequence[Row]:
+    if not jobs:
+        return ()
+    key = (locked.organization_id, locked.group_id)
+    return await locked.transaction.fetch_many(sql, [(*key, job_id) for job_id in jobs])
 
 
 async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:

@@ -26,8 +26,21 @@ class Value(Protocol):
     def fields(self) -> ValueFields: ...
 
 
-class ScrapedOutput(Protocol):
-    """The row of an output in a batch; ``shape`` is the stored one until it is recorded."""
+class UnchangedOutput(Protocol):
+    """An output of a batch that is stored with the same value."""
+
+    @property
+    def job_id(self) -> int: ...
+
+    @property
+    def shape(self) -> int | None: ...
+
+    @property
+    def last_scraped_at(self) -> int: ...
+
+
+class ChangedOutput(Protocol):
+    """The row of a new or changed output; ``shape`` is the stored one until it is recorded."""
 
     identity: bytes
     content_hash: bytes
@@ -39,49 +52,47 @@ class ScrapedOutput(Protocol):
     def new_value(self) -> Value | None: ...
 
 
-_Changed = tuple[ScrapedOutput, ValueFields]
+_Changed = tuple[ChangedOutput, ValueFields]
 
 
 async def record(
-    locked: LockedGroup, outputs: Collection[ScrapedOutput], table: FieldTable
+    locked: LockedGroup,
+    changed: Iterable[ChangedOutput],
+    unchanged: Collection[UnchangedOutput],
+    table: FieldTable,
 ) -> None:
     """Counts the outputs of a batch, and gives each changed one the number of its shape."""
-    jobs = await documents.load(locked, {output.job_id for output in outputs})
+    by_job = _by_job(changed)
+    others = {output.job_id for output in unchanged} - by_job.keys()
+    jobs = await documents.load(locked, by_job.keys(), others)
     await scrapes.begin(locked, jobs.values())
-    for job_id, of_job in _by_job(outputs, jobs).items():
-        _count_unchanged(jobs[job_id], of_job)
-        changed = [
-            (output, value.fields) for output in of_job if (value := output.new_value) is not None
-        ]
-        if changed:
-            await _record_changed(locked, _JobChanges(jobs[job_id], table), changed)
+    _count_unchanged(jobs, unchanged)
+    for job_id, of_job in by_job.items():
+        await _record_changed(locked, _JobChanges(jobs[job_id], table), of_job)
     await documents.save(locked, jobs.values())
 
 
-def _by_job(
-    outputs: Collection[ScrapedOutput], jobs: Collection[int]
-) -> Mapping[int, Collection[ScrapedOutput]]:
-    if len(jobs) == 1:  # as in most batches
-        return dict.fromkeys(jobs, outputs)
-    by_job = defaultdict[int, list[ScrapedOutput]](list)
-    for output in outputs:
-        by_job[output.job_id].append(output)
+def _by_job(changed: Iterable[ChangedOutput]) -> Mapping[int, Sequence[_Changed]]:
+    by_job = defaultdict[int, list[_Changed]](list)
+    for output in changed:
+        if output.new_value is not None:
+            by_job[output.job_id].append((output, output.new_value.fields))
     return by_job
 
 
-def _count_unchanged(job: JobStatistics, outputs: Iterable[ScrapedOutput]) -> None:
-    """Counts the unchanged outputs that the current scrape has not seen yet."""
-    start = job.started_at
+def _count_unchanged(jobs: Mapping[int, JobStatistics], outputs: Iterable[UnchangedOutput]) -> None:
+    """Counts the unchanged outputs that the current scrapes of their jobs have not seen yet."""
+    starts = {job_id: job.started_at for job_id, job in jobs.items()}
     seen = Counter(
         [
-            output.shape
+            (output.job_id, output.shape)
             for output in outputs
-            if output.last_scraped_at < start and output.new_value is None
+            if output.last_scraped_at < starts[output.job_id]
         ]
     )
-    for shape, count in seen.items():
+    for (job_id, shape), count in seen.items():
         if shape is not None:
-            job.seen[shape] += count
+            jobs[job_id].seen[shape] += count
 
 
 async def _record_changed(
@@ -122,7 +133,7 @@ class _JobChanges:
         """The fields of outputs of the shape ``OTHER``; None if one has too many fields."""
         self._added = defaultdict[int, list[bytes]](list)
         self._removed = defaultdict[int, list[bytes]](list)
-        self._measures = defaultdict[int, tuple[list[float], list[ScrapedOutput]]](lambda: ([], []))
+        self._measures = defaultdict[int, tuple[list[float], list[ChangedOutput]]](lambda: ([], []))
 
     def count(self, changed: Sequence[_Changed]) -> None:
         """Moves outputs from their old shape to the new one, of the job and of its scrape."""
@@ -173,7 +184,7 @@ class _JobChanges:
             add_measures(job.ranges, column, values, partial(_source_at, outputs))
 
 
-def _source_at(outputs: Sequence[ScrapedOutput], index: int) -> Source:
+def _source_at(outputs: Sequence[ChangedOutput], index: int) -> Source:
     return Source(outputs[index].identity, outputs[index].content_hash)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
-from gleanery.storage.statistics import definitions
+from gleanery.storage.statistics import definitions, documents
 from gleanery.storage.statistics.documents import JobStatistics, decode_counts, encode_counts
 from gleanery.storage.statistics.shapes import OTHER
 from gleanery.values import timestamps
@@ -50,6 +50,7 @@ async def _keep(locked: LockedGroup, ended: Iterable[JobStatistics]) -> None:
     """Stores the scrapes that have ended, and deletes old ones with the shapes only they have."""
     key = (locked.organization_id, locked.group_id)
     by_job = {job.job_id: job for job in ended}
+    await documents.load_values(locked, by_job.values())
     await locked.transaction.execute_many(
         _INSERT,
         [
