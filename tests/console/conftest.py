@@ -23,7 +23,7 @@ def service(
     running.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(service: Service) -> Iterator[Browser]:
     """Starts after the service, whose start needs an event loop: Playwright occupies that."""
     with running_chromium() as running:
