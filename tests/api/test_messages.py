@@ -355,10 +355,10 @@ def test_a_json_file_is_sent_as_it_is(client: Client) -> None:
     assert part.content == b'{"a'
 
 
-def test_the_start_page_redirects_to_the_reference(service: Service) -> None:
+def test_the_start_page_redirects_to_the_console(service: Service) -> None:
     with service.stranger() as stranger:
         answer = stranger.get("/", follow_redirects=False)
-        assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
+        assert (answer.status_code, answer.headers["location"]) == (307, "/console")
         assert stranger.get("/", follow_redirects=True).text.startswith("<!doctype html>")
 
 
@@ -367,7 +367,7 @@ def test_the_redirect_keeps_the_path_of_the_base_url(tmp_path: Path) -> None:
     with Client(f"http://127.0.0.1:{service.settings.port}", None) as stranger:
         answer = stranger.get("/", follow_redirects=False)
     service.stop()
-    assert answer.headers["location"] == "/gleanery/docs"
+    assert answer.headers["location"] == "/gleanery/console"
 
 
 def test_a_violation_names_the_missing_member(client: Client) -> None:

@@ -103,16 +103,16 @@ async def read_present(locked: LockedGroup, identities: Collection[bytes]) -> Se
     return await locked.transaction.fetch_by_keys(identities, _PRESENT, locked.organization_id)
 
 
-async def store_replaced(
+async def replaced_entries(
     locked: LockedGroup, replacements: Sequence[tuple[ReplacedOutput, bytes]]
-) -> Mapping[bytes, int]:
-    """Stores the present versions of outputs, directly before new items replace them.
+) -> NewEntries:
+    """Returns the present versions of outputs as entries, directly before new items replace them.
 
-    Returns the open segment of each output.
+    If they are large, it has written some of them.
     """
     large = [output.identity for output, _ in replacements if output.item is None]
     items = await _read_items(locked, large)
-    replaced = _NewEntries(locked)
+    replaced = NewEntries(locked)
     for output, new_item in replacements:
         item = output.item or items[output.identity] or await _large_item(locked, output.identity)
         version = _replaced_version(output)
@@ -126,8 +126,7 @@ async def store_replaced(
         replaced.add(output.identity, segment, entry)
         if replaced.size > _MAX_BYTES:
             await replaced.write()
-    await replaced.write()
-    return replaced.segments
+    return replaced
 
 
 def _replaced_version(output: ReplacedOutput) -> Version:
@@ -167,7 +166,7 @@ async def store_last_versions(
     locked: LockedGroup, versions: Sequence[LastVersion], deletions: Mapping[bytes, int]
 ) -> None:
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
-    ended = _NewEntries(locked)
+    ended = NewEntries(locked)
     for identity, segment, entry in versions:
         if identity in deletions:  # else the output is of another group
             version = entry.version._replace(replaced_seq=deletions[identity])
@@ -196,7 +195,7 @@ async def _create_entry(
     return await locked.transaction.compute(entries.create, version, item, newer_item, approved)
 
 
-class _NewEntries:
+class NewEntries:
     """Entries to add to the history of outputs, one for each output; ``write`` stores them."""
 
     def __init__(self, locked: LockedGroup) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,6 +10,7 @@ from gleanery.storage import items
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import storing
+from gleanery.storage.history.storing import NewEntries
 from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
@@ -108,10 +109,12 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         locked, [row.identity for row in rows if row.replaces_approved]
     )
     await execute_many(_INSERT, inserts)
-    segments = await _store_replaced(locked, updates)
+    replaced = await _replaced_entries(locked, updates)
+    segments = replaced.segments
     await execute_many(
         _UPDATE, [(*values, segments.get(row.identity, 0)) for row, values in updates]
     )
+    await replaced.write()
 
 
 async def write_sent_hashes(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
@@ -130,15 +133,17 @@ async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -
         await locked.transaction.fetch_by_keys(chunk, UPDATE_LAST_SCRAPED, *values)
 
 
-async def _store_replaced(
+async def _replaced_entries(
     locked: LockedGroup, updates: Sequence[tuple[OutputRow, Row]]
-) -> Mapping[bytes, int]:
-    """Stores the versions that the updates replace; returns the open segment of each output."""
-    if not locked.keep_versions:
+) -> NewEntries:
+    """Returns the versions that the updates replace, for the history."""
+    replacements = []
+    if locked.keep_versions:
+        kept = ((row, values) for row, values in updates if row.version_seq is not None)
+        replacements = [(row, values[_ITEM]) for row, values in kept]
+    else:
         await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
-        return {}
-    replacements = [(row, values[_ITEM]) for row, values in updates if row.version_seq is not None]
-    return await storing.store_replaced(locked, replacements)
+    return await storing.replaced_entries(locked, replacements)
 
 
 def seq_update(
