@@ -30,7 +30,7 @@ RETURNING id
 # A decision about the whole job ends the wait, unless there are values that it does not cover.
 _SET_DECISION = """
 UPDATE jobs SET latest_review_id = $3, approved_seq = coalesce($5, approved_seq),
-    waits_since = CASE WHEN $6 = 0 OR output_count > approved_count THEN $4 END
+    waits_since = CASE WHEN $6 = 0 OR output_count > approved_count THEN CAST($4 AS BIGINT) END
 WHERE organization_id = $1 AND id = $2
 """
 _SET_LATEST = """
