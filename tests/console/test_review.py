@@ -345,3 +345,203 @@ def test_hostile_outputs_are_shown_as_text_and_accessibly(
         assert page.locator("main img, main script, main iframe").count() == 0
         assert page.locator('main a:not([href^="http"]):not([href^="#"])').count() == 0
         console.assert_quiet()
+
+
+def test_flagged_outputs_outside_of_the_sample_are_sent_back(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 24)
+    page = open_review(console, f"{ROUTE}?size=60")
+    for _ in range(24):
+        page.keyboard.press("f")
+        page.keyboard.press("Enter")
+    expect(page.get_by_text("24/24 decided")).to_be_visible()
+    page.get_by_role("button", name="20", exact=True).click()
+    expect(page.get_by_text("4 flagged outputs are not in this sample")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("20/20 decided")).to_be_visible()
+    for _ in range(20):
+        page.keyboard.press("u")
+    expect(page.get_by_text("0/20 decided")).to_be_visible()
+    expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+    page.keyboard.press("A")
+    expect(page.get_by_label("Send the 4 flagged outputs back")).to_be_checked()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("4 outputs of job job are sent back.")).to_be_visible()
+    assert len(reviews(client)[-1]["findings"]) == 4
+    assert sum(one["is_approved"] for one in client.items("group")) == 20
+
+
+def test_another_size_of_the_sample_keeps_all_decisions(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 60)
+    page = open_review(console, f"{ROUTE}?size=60")
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+    for _ in range(59):
+        page.keyboard.press("a")
+    expect(page.get_by_text("60/60 decided")).to_be_visible()
+    page.get_by_role("button", name="20", exact=True).click()
+    expect(page.get_by_text("20/20 decided")).to_be_visible()
+    page.get_by_role("button", name="60", exact=True).click()
+    expect(page.get_by_text("60/60 decided")).to_be_visible()
+    expect(page.get_by_text("1 flagged ·")).to_be_visible()
+
+
+def test_an_approval_without_its_second_review_is_said_and_finished_later(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 3)
+    page = open_review(console)
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+    sent: list[str] = []
+
+    def fail_second(route: Any) -> None:
+        sent.append(route.request.post_data_json["status"])
+        if len(sent) == 2:
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/v1/reviews/group", fail_second)
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    text = "The job IS approved, but its flagged outputs are not sent back yet."
+    expect(dialog.get_by_text(f"{text} The service cannot be reached")).to_be_visible()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("region", name="Progress").get_by_text(text)).to_be_visible()
+    page.keyboard.press("A")
+    dialog.get_by_label("Comment").fill("Another comment")
+    dialog.get_by_role("button", name="Send the flagged outputs back").click()
+    expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
+    assert sent == ["approved", "changes_requested", "changes_requested"]
+    assert [one["status"] for one in reviews(client)] == ["approved", "changes_requested"]
+
+
+def test_a_deleted_flagged_output_does_not_stop_the_review(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 4)
+    page = open_review(console)
+    for key in ("f", "Enter", "f", "Enter", "f", "Enter"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("3/4 decided")).to_be_visible()
+    flagged = page.evaluate(
+        """() => Object.entries(localStorage).filter(([name]) => name.startsWith("gleanery.review"))
+        .flatMap(([, text]) => JSON.parse(text).steps.map((step) => step.id))"""
+    )
+    by_id = {one["output_id"]: one["data"]["stock"] for one in client.items("group")}
+    assert client.delete(f"/v1/outputs/group/{flagged[0]}").status_code == 200
+    client.store("group", product(by_id[flagged[1]], price=3))
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
+    expect(page.get_by_text("1 flagged output no longer exists.")).to_be_visible()
+    expect(page.get_by_text("1 output arrived or changed later")).to_be_visible()
+    assert len(reviews(client)[-1]["findings"]) == 2
+
+
+def test_a_sent_review_does_not_look_failed(client: Client, console: ConsolePage) -> None:
+    store(client, 1)
+    page = open_review(console)
+    page.route("**/console/api/reviews/**", lambda route: route.abort())
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Job job is approved.")).to_be_visible()
+
+
+def test_the_dialog_stays_while_a_review_is_sent(client: Client, console: ConsolePage) -> None:
+    store(client, 1)
+    page = open_review(console)
+    waiting: list[Any] = []
+    page.route("**/v1/reviews/group", lambda route: waiting.append(route))
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("[aria-busy=true]")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_be_visible()
+    waiting[0].continue_()
+    expect(page.get_by_text("Job job is approved.")).to_be_visible()
+
+
+def test_a_held_key_decides_once(client: Client, console: ConsolePage) -> None:
+    store(client, 6)
+    page = open_review(console)
+    for _ in range(4):
+        page.keyboard.down("a")  # all but the first are repetitions
+    page.keyboard.up("a")
+    expect(page.get_by_text("1/6 decided")).to_be_visible()
+    for _ in range(3):
+        page.keyboard.down("j")
+    page.keyboard.up("j")
+    expect(page.get_by_text("5 of 6")).to_be_visible()
+
+
+def test_a_removed_flag_is_said(client: Client, console: ConsolePage) -> None:
+    store(client, 1)
+    page = open_review(console)
+    for key in ("f", "Enter", "a"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("The flag was removed. u restores it.")).to_be_visible()
+    page.keyboard.press("u")
+    expect(page.get_by_text("1 flagged ·")).to_be_visible()
+
+
+def test_enter_on_a_button_of_a_note_presses_it(client: Client, console: ConsolePage) -> None:
+    store(client, 2)
+    page = open_review(console)
+    page.keyboard.press("f")
+    page.get_by_role("button", name="Cancel").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Note, may be empty")).to_have_count(0)
+    expect(page.get_by_text("0/2 decided")).to_be_visible()
+    page.keyboard.press("f")
+    page.get_by_role("button", name="Flag and stay").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+    expect(page.get_by_text("1 of 2")).to_be_visible()
+
+
+def test_an_unfinished_note_is_kept(client: Client, console: ConsolePage) -> None:
+    store(client, 3)
+    page = open_review(console)
+    page.keyboard.press("1")
+    page.keyboard.type("Wrong title")
+    page.get_by_role("button", name="Flag price").click()
+    expect(page.get_by_text("Flagged: Wrong title")).to_be_visible()
+    page.keyboard.type("Wrong price")
+    page.get_by_role("button", name="Cancel").focus()
+    page.keyboard.press("j")
+    expect(page.get_by_text("2 of 3")).to_be_visible()
+    page.keyboard.press("k")
+    expect(page.get_by_text("Flagged: Wrong price")).to_be_visible()
+    page.keyboard.press("1")
+    page.keyboard.type(" and more")
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("Flagged: Wrong title", exact=True)).to_be_visible()
+
+
+def test_a_file_elsewhere_shows_its_host(client: Client, console: ConsolePage) -> None:
+    file = {"field": "manual", "file_type": "pdf", "file_url": "https://bücher.example/a.pdf"}
+    client.store("group", output(1, files=[file]))
+    page = open_review(console)
+    expect(page.get_by_role("link", name="manual")).to_contain_text("xn--bcher-kva.example")
+
+
+def test_two_tabs_share_the_decisions(client: Client, console: ConsolePage) -> None:
+    store(client, 3)
+    page = open_review(console, f"{ROUTE}?seed=s")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.get_by_text("0/3 decided")).to_be_visible()
+    page.keyboard.press("a")
+    expect(other.get_by_text("1/3 decided")).to_be_visible()
+    other.keyboard.press("j")
+    other.keyboard.press("a")
+    expect(page.get_by_text("2/3 decided")).to_be_visible()

@@ -105,6 +105,14 @@ def test_two_versions_differ_in_their_version(client: Client, console: ConsoleCl
     [second] = read(console)["sample"]
     assert first["output_id"] == second["output_id"]
     assert first["version"] != second["version"]
+    client.store("group", output(1, data={"number": 2}, tags={"size": 1.5}))
+    [third] = read(console)["sample"]
+    assert third["version"] != second["version"]
+    body = {"job_id": "job", "status": "approved"}
+    assert client.post("/v1/reviews/group", json=body).status_code == 200
+    [approved] = read(console)["sample"]
+    assert approved["approval"] == "current"
+    assert approved["version"] == third["version"]
 
 
 def test_fields_of_few_outputs_come_last(client: Client, console: ConsoleClient) -> None:

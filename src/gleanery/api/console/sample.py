@@ -18,7 +18,7 @@ from gleanery.models.inputs import Query
 from gleanery.storage.files.references import BLOB_URL_MARKER, FILE_URL_MARKER, SIGNATURE_MARKER
 from gleanery.storage.reviews import job_history, sample
 from gleanery.values import field_paths, timestamps
-from gleanery.values.json_text import encode
+from gleanery.values.json_text import canonical_hash, encode
 
 MAX_ROWS = 100
 """The most fields of one output."""
@@ -67,7 +67,7 @@ class SampleOutput(TypedDict):
 
     output_id: str
     version: str
-    """Differs between two versions of the output."""
+    """Differs between two versions of the output; an approval does not change it."""
     source_url: str
     last_scraped_date: str
     reason: sample.Reason
@@ -158,7 +158,7 @@ def _compare(found: sample.SampledOutput, item_text: bytes) -> _Shown:
     approval = "older" if approved is not None else "current" if item["is_approved"] else "none"
     output = SampleOutput(
         output_id=item["output_id"],
-        version=f"{item['value_hash'][:8]} {item['update_date']}",
+        version=_version(item),
         source_url=item["source_url"][:_MAX_TEXT],
         last_scraped_date=item["last_scraped_date"],
         reason=found.reason,
@@ -169,6 +169,14 @@ def _compare(found: sample.SampledOutput, item_text: bytes) -> _Shown:
         files=[_file(file) for file in item["files"][:_MAX_FILES]],
     )
     return _Shown(output, rows)
+
+
+def _version(item: dict[str, Any]) -> str:
+    """Identifies what a reviewer sees. An approval changes update_date, but not this."""
+    names = ("id", "field", "file_checksum", "source_url")
+    files = [[file[name] for name in names] for file in item["files"]]
+    shown = [item["value_hash"], item["source_url"], item["tags"], files]
+    return canonical_hash(shown).hex()[:16]
 
 
 def _choose(

@@ -31,7 +31,8 @@ addEventListener("keydown", (event) => {
     const shortcut = layer.shortcuts.find((one) => one.keys.includes(event.key));
     if (shortcut) {
       event.preventDefault();
-      shortcut.run(event);
+      // A key that is held must not decide many outputs at once.
+      if (!event.repeat || shortcut.repeats) shortcut.run(event);
       return;
     }
   }
@@ -41,6 +42,7 @@ addEventListener("keydown", (event) => {
  * Makes shortcuts active while the component is shown.
  * A key of the screen hides the same key with isEverywhere.
  * Each is { keys: ["j", "ArrowDown"], label: "Next output", run }. Without a label it is not in the help.
+ * With repeats, a key that is held runs it again and again.
  */
 export function useKeys(shortcuts, { inDialog = false, isEverywhere = false, title = "This screen" } = {}) {
   const [layer] = useState(() => ({}));

@@ -11,8 +11,8 @@ export function useRowKeys() {
     rows[Math.min(Math.max(next, 0), rows.length - 1)]?.focus();
   };
   useKeys([
-    { keys: ["j", "ArrowDown"], label: "Next row", run: move(1) },
-    { keys: ["k", "ArrowUp"], label: "Previous row", run: move(-1) },
+    { keys: ["j", "ArrowDown"], label: "Next row", repeats: true, run: move(1) },
+    { keys: ["k", "ArrowUp"], label: "Previous row", repeats: true, run: move(-1) },
     { keys: ["Enter"], label: "Open the row", run: () => document.activeElement.click() },
   ]);
 }

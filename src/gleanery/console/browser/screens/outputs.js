@@ -160,8 +160,8 @@ function useGridKeys({ rows, grid, move, selected, close, isOpen }) {
   };
   useKeys(
     [
-      { keys: ["j"], label: "Next output", run: () => move(1) },
-      { keys: ["k"], label: "Previous output", run: () => move(-1) },
+      { keys: ["j"], label: "Next output", repeats: true, run: () => move(1) },
+      { keys: ["k"], label: "Previous output", repeats: true, run: () => move(-1) },
       { keys: ["/"], label: "Filter", run: () => document.querySelector(".outputs-value")?.focus() },
       { keys: ["g"], label: "Newest outputs", run: () => jump(null) },
       { keys: ["G"], label: "Oldest outputs", run: () => rows.oldest !== null && jump(rows.oldest) },

@@ -1,6 +1,7 @@
 // The decisions about a sample: a list of steps that can be undone and survives a reload.
 
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { notify } from "../ui/feedback.js";
 
 const PREFIX = "gleanery.review ";
 const MAX_SAMPLES = 20;
@@ -25,46 +26,67 @@ export function decisionsOf(steps) {
 export const isBad = (decision) => Boolean(decision?.flags.length);
 export const isDecided = (decision) => Boolean(decision && (decision.isOk || decision.flags.length));
 
-/** Returns the findings of a review, in the order of the sample. */
-export function findingsOf(outputs, decisions) {
-  return outputs.flatMap(({ output_id }) => {
-    const decision = decisions.get(output_id);
-    if (!decision) return [];
-    const flags = decision.flags.map(({ path, note }) => ({ output_id, path, note }));
-    return decision.comment ? [...flags, { output_id, path: null, note: decision.comment }] : flags;
+/** Returns the findings of a review, also about outputs that are no longer in the sample. */
+export function findingsOf(decisions) {
+  return [...decisions].flatMap(([output_id, { flags, comment }]) => {
+    const findings = flags.map(({ path, note }) => ({ output_id, path, note }));
+    return comment ? [...findings, { output_id, path: null, note: comment }] : findings;
   });
 }
 
-/** Steps of a sample, stored with ids, paths and notes only. A step on an older version is dropped. */
+/**
+ * Steps of a sample, stored with ids, paths and notes only. A step on an older version is dropped.
+ * A step on an output outside of the sample stays: the sample depends on its size and on the values of others.
+ */
 export function useDecisions(key, outputs) {
   const name = PREFIX + JSON.stringify(key);
   const versions = useMemo(() => new Map(outputs.map((one) => [one.output_id, one.version])), [outputs]);
+  const fits = (step) => !versions.has(step.id) || versions.get(step.id) === step.version;
+  const isShown = (step) => versions.has(step.id) && fits(step);
   const [stored] = useState(() => read(name));
-  const [steps, setSteps] = useState(() => stored.filter((step) => versions.get(step.id) === step.version));
+  const [steps, setSteps] = useState(() => stored.filter(fits));
   const current = useRef(steps);
-  const change = (next) => {
+  const show = (next) => {
     current.current = next;
     setSteps(next);
   };
+  const change = (next) => {
+    show(next);
+    write(name, next);
+  };
   useEffect(() => {
-    if (steps !== stored) write(name, steps);
-  }, [steps]);
+    if (steps.length < stored.length) write(name, steps);
+    return onChangeElsewhere(name, show);
+  }, []);
   return {
-    decisions: useMemo(() => decisionsOf(steps), [steps]),
-    dropped: stored.length - stored.filter((step) => versions.get(step.id) === step.version).length,
+    decisions: useMemo(() => decisionsOf(steps.filter(fits)), [steps]),
+    dropped: stored.length - stored.filter(fits).length,
     add(id, kind, path = null, note = "") {
       const step = { id, version: versions.get(id), kind, path, note };
       change([...current.current, step].slice(-MAX_STEPS));
     },
-    /** Removes the last step, and returns the output that it was about. */
+    /** Removes the last step about an output of the sample, and returns that output. */
     undo() {
-      const last = current.current.at(-1);
-      if (last) change(current.current.slice(0, -1));
-      return last?.id;
+      const at = current.current.findLastIndex(isShown);
+      if (at < 0) return undefined;
+      const { id } = current.current[at];
+      change(current.current.toSpliced(at, 1));
+      return id;
     },
     forget: () => change([]),
-    canUndo: steps.length > 0,
+    canUndo: steps.some(isShown),
   };
+}
+
+/** Calls show with the steps whenever another tab has stored them. Returns the function that ends this. */
+function onChangeElsewhere(name, show) {
+  const listener = (event) => {
+    if (event.storageArea !== localStorage || event.key !== name) return;
+    show(read(name));
+    if (event.newValue === null) notify("This review was sent, or all its decisions were undone, in another tab.", { tone: "bad" });
+  };
+  addEventListener("storage", listener);
+  return () => removeEventListener("storage", listener);
 }
 
 /** Returns the seed of the newest sample of a job that has decisions; the key lacks the seed. */

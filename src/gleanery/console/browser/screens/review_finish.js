@@ -1,6 +1,6 @@
 // The end of a review: a dialog that shows what will be sent, and the sending.
 
-import { html, useRef, useState } from "../vendor/preact.js";
+import { html, useState } from "../vendor/preact.js";
 import { get, path, post } from "../api.js";
 import { plural } from "../format.js";
 import { useAction } from "../load.js";
@@ -17,23 +17,38 @@ const EFFECTS = {
   rejected: "Takes the approval of the outputs back.",
 };
 
-/** flagged: output_ids. seen: what was decided, in words. */
-export function Finish({ status, group, job, sample, findings, flagged, seen, onClose, onSent }) {
+export const HALF_SENT = "The job IS approved, but its flagged outputs are not sent back yet.";
+
+/** flagged: output_ids. seen: what was decided, in words. sent: what an earlier dialog has sent before an error. */
+export function Finish({ status, group, job, sample, findings, flagged, seen, sent, onApproved, onClose, onSent }) {
   const [comment, setComment] = useState("");
   const [onlyFlagged, setOnlyFlagged] = useState(status === "approved");
-  const bodies = reviewsOf({ status, job, comment, as_of: sample.cursor, findings, flagged, onlyFlagged });
-  const keys = useRef(new Map());
+  const all = reviewsOf({ status, job, comment, as_of: sample.cursor, findings, flagged, onlyFlagged });
+  const isRest = sent.isApproved && all.length === 2;
+  const bodies = isRest ? all.slice(1) : all;
   const { run, isBusy, error } = useAction(async () => {
-    for (const body of bodies) await sendOnce(group, body, keys.current);
-    const sentBack = bodies.some((body) => body.output_ids) ? flagged.length : 0;
-    await onSent(await outcome(group, job, status, bodies, sentBack));
+    const results = [];
+    for (const body of bodies) {
+      const isSecond = isRest || results.length === 1;
+      results.push(await sendKnown(group, body, sent.keys).catch((problem) => {
+        throw isSecond ? new Error(`${HALF_SENT} ${problem.message}`) : problem;
+      }));
+      if (all.length === 2 && !isSecond) onApproved();
+    }
+    await onSent(await outcome(group, job, status, results));
   });
+  const close = () => isBusy || onClose();
   const submit = (event) => {
     event.preventDefault();
     run();
   };
-  const onKeyDown = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && submit(event);
-  return html`<${Dialog} title=${TITLES[status]} onClose=${onClose}>
+  const onKeyDown = (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+    // Chromium closes a dialog at the second Escape without asking.
+    if (event.key === "Escape" && isBusy) event.preventDefault();
+  };
+  const label = isRest ? "Send the flagged outputs back" : TITLES[status];
+  return html`<${Dialog} title=${TITLES[status]} onClose=${close}>
     <form class="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
       <p>${EFFECTS[status]}</p>
       <${Facts} ...${{ status, job, sample, seen }} />
@@ -44,8 +59,8 @@ export function Finish({ status, group, job, sample, findings, flagged, seen, on
       <//>
       <${Problem} error=${error} />
       <div class="review-send">
-        <${Button} onClick=${onClose}>Cancel<//>
-        <${Button} kind=${status === "approved" ? "primary" : "danger"} type="submit" autofocus=${status === "approved"} isBusy=${isBusy}>${TITLES[status]}<//>
+        <${Button} onClick=${close} aria-disabled=${isBusy ? "true" : undefined}>Cancel<//>
+        <${Button} kind=${status === "approved" ? "primary" : "danger"} type="submit" autofocus=${status === "approved"} isBusy=${isBusy}>${label}<//>
       </div>
     </form>
   <//>`;
@@ -91,18 +106,53 @@ function sendOnce(group, body, keys) {
   return post(path`v1/reviews/${group}`, body, { headers: { "idempotency-key": keys.get(text) } });
 }
 
-/** Returns what happened, in words. */
-async function outcome(group, job, status, bodies, sentBack) {
-  const returned = `${plural(sentBack, "output")} of job ${job} ${sentBack === 1 ? "is" : "are"} sent back.`;
-  if (status !== "approved") {
-    const verb = status === "rejected" ? "rejected" : "sent back";
-    return sentBack ? returned : `Job ${job} is ${verb}, with ${plural(bodies[0].findings.length, "finding")}.`;
+/** Sends a review without outputs that the job no longer has. Returns what it was about, in numbers. */
+async function sendKnown(group, body, keys) {
+  const gone = new Set();
+  for (let rest = body; ; ) {
+    const result = { isOfJob: !body.output_ids, findings: rest.findings.length, gone: gone.size, sentBack: 0, skipped: 0 };
+    if (rest.output_ids?.length === 0) return result; // nothing is left to send back
+    try {
+      const { skipped_output_ids: skipped = [] } = await sendOnce(group, rest, keys);
+      const sentBack = (rest.output_ids?.length ?? 0) - skipped.length;
+      return { ...result, sentBack, skipped: skipped.length };
+    } catch (error) {
+      const unknown = unknownOutputs(rest, error);
+      if (!unknown.length) throw error;
+      for (const id of unknown) gone.add(id);
+      rest = { ...rest, findings: rest.findings.filter((one) => !gone.has(one.output_id)) };
+      if (rest.output_ids) rest.output_ids = rest.output_ids.filter((id) => !gone.has(id));
+    }
   }
-  const { outputs, approved } = await get(path`console/api/reviews/${group}`, { job_id: job });
-  const later = outputs - approved - sentBack;
-  const parts = [`Job ${job} is approved.`, sentBack > 0 && returned];
-  if (later > 0) parts.push(`${plural(later, "output")} arrived or changed later and ${later === 1 ? "is" : "are"} not approved: review the job again.`);
+}
+
+/** Returns the outputs that an error is about, because they were deleted. */
+function unknownOutputs(body, error) {
+  const details = error.details?.filter((detail) => detail.type === "unknown_output") ?? [];
+  return details.map(({ loc: [, member, at] }) => (member === "findings" ? body.findings[at].output_id : body.output_ids[at]));
+}
+
+/** Returns what happened, in words. Never throws: the reviews are stored. */
+async function outcome(group, job, status, results) {
+  const { isOfJob, findings, gone, sentBack, skipped } = results.at(-1);
+  const parts = [];
+  if (status === "approved") parts.push(`Job ${job} is approved.`);
+  else if (isOfJob) parts.push(`Job ${job} is ${status === "rejected" ? "rejected" : "sent back"}, with ${plural(findings, "finding")}.`);
+  if (sentBack) parts.push(`${plural(sentBack, "output")} of job ${job} ${sentBack === 1 ? "is" : "are"} sent back.`);
+  if (gone) parts.push(`${plural(gone, "flagged output")} no longer ${gone === 1 ? "exists" : "exist"}.`);
+  if (status === "approved") parts.push(await sayLater(group, job, sentBack));
+  else if (skipped) parts.push(`${plural(skipped, "flagged output")} changed later: review the job again.`);
   return parts.filter(Boolean).join(" ");
+}
+
+async function sayLater(group, job, sentBack) {
+  try {
+    const { outputs, approved } = await get(path`console/api/reviews/${group}`, { job_id: job });
+    const later = outputs - approved - sentBack;
+    return later > 0 && `${plural(later, "output")} arrived or changed later and ${later === 1 ? "is" : "are"} not approved: review the job again.`;
+  } catch {
+    return "Whether outputs arrived or changed later could not be read.";
+  }
 }
 
 /** Shows the next job that waits for a review, or the inbox. */

@@ -1,6 +1,7 @@
 // One output of a sample: its fields beside the last approved ones, and the forms for flags and comments.
 
 import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { SERVICE } from "../api.js";
 import { plural } from "../format.js";
 import { href } from "../router.js";
 import { Panel } from "../shell.js";
@@ -36,7 +37,7 @@ export function visibleRows(sample, output, onlyChanged) {
 }
 
 /** The output that is decided now. edit: { path } or { comment: true } while a note is written. */
-export function Output({ group, output, rows, decision, edit, onEdit, onKeep, onlyChanged }) {
+export function Output({ group, output, rows, decision, edit, draft, onEdit, onKeep, onlyChanged }) {
   const [tone, approval] = APPROVALS[output.approval];
   return html`<${Panel} flush class="review-output">
     <header class="review-about">
@@ -54,7 +55,7 @@ export function Output({ group, output, rows, decision, edit, onEdit, onKeep, on
         <a href=${href(["groups", group, "outputs", output.output_id])}>Details</a>
       </div>
     </header>
-    ${edit && html`<${NoteForm} key=${JSON.stringify(edit)} ...${{ edit, rows, decision, onEdit, onKeep }} />`}
+    ${edit && html`<${NoteForm} key=${JSON.stringify(edit)} ...${{ edit, rows, decision, draft, onEdit, onKeep }} />`}
     <${Fields} ...${{ output, rows, decision, onEdit }} />
     <${Rest} output=${output} rows=${rows} onlyChanged=${onlyChanged} />
     ${decision?.comment && html`<p class="review-comment"><${Icon} name="comment" label="Comment" /><${Text}>${decision.comment}<//></p>`}
@@ -126,27 +127,42 @@ function Files({ files }) {
     <ul>
       ${files.map((file) => {
         const url = safeUrl(file.url);
-        const label = html`<${Icon} name="file" /><${Text}>${file.field || "file"}<//> <span class="muted"><${Text}>${file.file_type}<//></span>`;
+        const host = url && url.host !== SERVICE.host && html` <span class="muted">${url.host}</span>`; // in ASCII
+        const label = html`<${Icon} name="file" /><${Text}>${file.field || "file"}<//> <span class="muted"><${Text}>${file.file_type}<//></span>${host}`;
         return html`<li key=${file.url}>${url ? html`<a href=${url.href} target="_blank" rel="noreferrer noopener">${label}</a>` : label}</li>`;
       })}
     </ul>
   </div>`;
 }
 
-/** Asks for a note. Enter keeps it and goes on, Shift+Enter keeps it and stays, Escape keeps nothing. */
-function NoteForm({ edit, rows, decision, onEdit, onKeep }) {
+/**
+ * Asks for a note. Enter keeps it and goes on, Shift+Enter keeps it and stays, Escape keeps nothing.
+ * A changed note is in draft, so that the screen keeps it when somebody goes on without Enter.
+ */
+function NoteForm({ edit, rows, decision, draft, onEdit, onKeep }) {
   const [path, setPath] = useState(edit.path);
   const known = edit.comment ? decision?.comment : decision?.flags.find((flag) => flag.path === path)?.note;
   const [note, setNote] = useState(known ?? "");
   const input = useRef();
   // Before the next key, which is a part of the note.
   useLayoutEffect(() => input.current.focus(), []);
-  const keep = (stays) => onKeep({ ...edit, path }, note.trim(), stays);
+  const written = note.trim();
+  const about = { ...edit, path };
+  draft.current = written === (known ?? "") ? null : { about, note: written };
+  const keep = (stays) => {
+    draft.current = null;
+    onKeep(about, written, stays);
+  };
+  const cancel = () => {
+    draft.current = null;
+    onEdit(null);
+  };
   const onKeyDown = (event) => {
     if (event.isComposing || (event.key !== "Enter" && event.key !== "Escape")) return;
+    if (event.key === "Enter" && event.target.closest("button")) return; // presses that button
     event.preventDefault();
     event.stopPropagation();
-    if (event.key === "Escape") onEdit(null);
+    if (event.key === "Escape") cancel();
     else keep(event.shiftKey);
   };
   return html`<div class="review-note" onKeyDown=${onKeyDown}>
@@ -168,6 +184,6 @@ function NoteForm({ edit, rows, decision, onEdit, onKeep }) {
     />
     <${Button} small kind="primary" onClick=${() => keep(false)}>${edit.comment ? "Keep" : "Flag"} <${Key}>Enter<//><//>
     ${!edit.comment && html`<${Button} small onClick=${() => keep(true)} title="Keeps the flag and stays, for another one (Shift+Enter)">Flag and stay<//>`}
-    <${Button} small kind="quiet" onClick=${() => onEdit(null)}>Cancel<//>
+    <${Button} small kind="quiet" onClick=${cancel}>Cancel<//>
   </div>`;
 }
