@@ -89,7 +89,7 @@ function Option({ label, about, ...rest }) {
 }
 
 function FilterList({ group, filters, view }) {
-  const shown = Object.entries(filters).filter(([name, value]) => name in LABELS && value && !(name === "approved" && view === "approved"));
+  const shown = Object.entries(filters).filter(([name, value]) => Object.hasOwn(LABELS, name) && value && !(name === "approved" && view === "approved"));
   const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])];
   return html`<dl class="export-filters">
     ${rows.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd><${Text}>${value}<//></dd></div>`)}

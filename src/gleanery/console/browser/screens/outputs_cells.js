@@ -48,7 +48,7 @@ function changeOf(row) {
 function ValueCell({ row, column, at }) {
   const node = row.cells[at];
   const { path, kind } = column;
-  if (path in row.changed) {
+  if (Object.hasOwn(row.changed, path)) { // a field can be named constructor
     const title = `${plain(row.changed[path])} → ${plain(node)}`;
     return html`<${Cell} class=${`${kind} outputs-changed`} title=${title}><${Change} before=${row.changed[path]} after=${node} /><//>`;
   }
