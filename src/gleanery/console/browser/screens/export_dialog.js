@@ -2,6 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { SERVICE, path, post } from "../api.js";
+import { saveFrom } from "../download.js";
 import { useAction } from "../load.js";
 import { Button, Choice, Dialog, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
@@ -45,7 +46,7 @@ function ExportDialog({ group, filters, onClose }) {
   const createLink = async (seconds) =>
     (await post(path`v1/exports/${group}/links`, undefined, { query: { ...query, valid_seconds: seconds } })).url;
   const download = useAction(async () => {
-    startDownload(await createLink(DOWNLOAD_SECONDS), fileName(group, format));
+    saveFrom(await createLink(DOWNLOAD_SECONDS), fileName(group, format));
     notify(format === "jsonl" ? "The download has started." : "The download starts when the service has written the file.");
     onClose();
   });
@@ -69,15 +70,6 @@ function queryOf(filters, format, view) {
   const query = { ...filters, format, view: view === "full" ? undefined : view };
   if (query.view) delete query.approved;
   return query;
-}
-
-/** The browser streams the response to the disk. The page never has it in memory. */
-function startDownload(url, name) {
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.rel = "noreferrer";
-  link.click();
 }
 
 function Option({ label, about, ...rest }) {
