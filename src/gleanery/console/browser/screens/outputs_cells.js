@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { plural } from "../format.js";
 import { Badge } from "../ui/controls.js";
-import { Text, Time, safeUrl } from "../ui/text.js";
+import { Text, Time, safeUrl, visibleText } from "../ui/text.js";
 import { Change, plain } from "../ui/value.js";
 
 /** Number of the columns that do not come from data. */
@@ -60,7 +60,7 @@ function ValueCell({ row, column, at }) {
 
 /** A cell with children, or with a text from data. */
 export function Cell({ role = "gridcell", class: extra, title, text, children }) {
-  return html`<div class=${`outputs-cell ${extra ?? ""}`} role=${role} title=${title}>
+  return html`<div class=${`outputs-cell ${extra ?? ""}`} role=${role} title=${title && visibleText(title)}>
     ${text === undefined ? children : html`<${Text}>${text}<//>`}
   </div>`;
 }
