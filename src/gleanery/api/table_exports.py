@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
 
-from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
+from gleanery.errors import ErrorDetail, InvalidRequest, Overloaded, Unavailable
 from gleanery.folders import create_private
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 
@@ -33,6 +34,7 @@ END = b"\n"
 
 _PROGRAM = "gleanery.api.export_process"
 _PROCESSES = 2  # per worker, of which one organization gets one
+_ATTEMPTS = 10
 _QUEUE_SECONDS = 60.0
 _TOO_MANY = "Too many exports are being converted; try again, or export JSON lines (format=jsonl)"
 _MIN_FREE_BYTES = 512 * 1024 * 1024
@@ -93,6 +95,8 @@ class TableExports:
         self._data = data
         self._max_bytes = max_bytes
         self._turns = FairSemaphore(_PROCESSES, _QUEUE_SECONDS, _TOO_MANY)
+        self._unsent_bytes = 0
+        """Bytes of files that clients have not read to the end. They have no name on the disk."""
 
     @asynccontextmanager
     async def turn(self, organization_id: int) -> AsyncIterator[None]:
@@ -106,7 +110,12 @@ class TableExports:
         metadata: dict[str, Any],
         lines: AsyncIterator[bytes | memoryview],
     ) -> TableFile:
-        """Write the lines as a table. Raises InvalidRequest if the file is too large."""
+        """Write the lines as a table. Raises InvalidRequest if the file is too large.
+
+        Raises Overloaded while slow clients have not read as many bytes as a file may have.
+        """
+        if self._unsent_bytes >= self._max_bytes:
+            raise Overloaded(_TOO_MANY)
         with _folder(self._data) as folder:
             target = folder / f"outputs.{format}"
             request = TableRequest(str(target), format, metadata, self._max_bytes, _MIN_FREE_BYTES)
@@ -114,7 +123,13 @@ class TableExports:
             if failure is not None:
                 raise self._error(failure)
             file = target.open("rb")
-            return TableFile(file, os.fstat(file.fileno()).st_size)
+            size = os.fstat(file.fileno()).st_size
+            self._unsent_bytes += size
+            weakref.finalize(file, self._forget, size)  # also if the response is never sent
+            return TableFile(file, size)
+
+    def _forget(self, size: int) -> None:
+        self._unsent_bytes -= size
 
     async def _run(
         self, request: TableRequest, lines: AsyncIterator[bytes | memoryview]
@@ -188,18 +203,25 @@ def _folder(data: Path) -> Iterator[Path]:
 
 
 def _create_locked(parent: Path) -> tuple[Path, int]:
-    while True:
+    for _ in range(_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(dir=parent))
-        lock = _lock(folder)
+        try:
+            lock = _lock(folder)
+        except OSError:  # for example, the process has too many open files
+            folder.rmdir()
+            raise
         if lock is not None:
             if folder.is_dir():
                 return folder, lock
             os.close(lock)  # another process has taken it for an abandoned one
+    raise OSError("no folder for an export could be locked")
 
 
 def _delete_abandoned(parent: Path) -> None:
     for folder in parent.iterdir():
-        lock = _lock(folder)
+        lock = None
+        with suppress(OSError):
+            lock = _lock(folder)
         if lock is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
@@ -209,11 +231,14 @@ def _lock(folder: Path) -> int | None:
     """Lock a folder. Return None if another process or conversion uses it, or if it is gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(descriptor)
         return None
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor

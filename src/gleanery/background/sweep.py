@@ -68,9 +68,10 @@ class Sweep:
         """Runs one round; also detects a new active key, and stores the last use of tokens."""
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
-        await console_sessions.delete_ended(self._engine, self._clock())
         self.session_records = await summaries.count_expiring(self._engine, self._clock())
         now = await self._guard.confirmed_time()
+        if now is not None:
+            await console_sessions.delete_ended(self._engine, now)
         await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days, now)
 
     async def _run(self) -> None:

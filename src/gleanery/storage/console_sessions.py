@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
+from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout
 from gleanery.security import console_login
 from gleanery.security.tokens import ConsoleSession, Grant
@@ -133,7 +135,8 @@ async def find(
         return None
     id_, token_id, organization_id, scopes, expires_at, person, confirmed_at, used_at = rows[0]
     if not is_background and now - used_at > _USE_INTERVAL:
-        await _run(engine, _SET_LAST_USE, id_, now)
+        with suppress(Unavailable):  # a read must not need a write, for example on a full disk
+            await _run(engine, _SET_LAST_USE, id_, now)
     session = ConsoleSession(id_, person, confirmed_at)
     return Grant(token_id, organization_id, frozenset(scopes.split(",")), expires_at, session)
 

@@ -239,3 +239,28 @@ def test_field_drift_is_listed(settings: Settings, clock: Clock) -> None:
     assert (job["group_id"], job["job_id"], job["field_count"]) == ("group", "job", 1)
     assert job["fields"] == [{"path": "price", "before": 1.0, "now": 0.5}]
     assert job["scraped_at"] > timestamps.now()
+
+
+def test_a_second_decision_about_an_old_state_keeps_a_job_with_a_later_value_in_the_inbox(
+    client: Client, console: ConsoleClient
+) -> None:
+    """Approvals give outputs new positions, so the later value is not among the newest ones."""
+    client.store("group", *(output(number, job_id="job") for number in range(1001)))
+    seen = client.get("/v1/groups/group").json()["cursor"]
+    client.store("group", output(0, job_id="job", data={"number": -1}))
+    for _ in range(2):
+        review(client, "approved", as_of=seen)
+        assert [job["job_id"] for job in waiting_jobs(console)] == ["job"]
+    review(client, "approved")
+    assert waiting_jobs(console) == []
+
+
+def test_a_late_decision_about_an_old_state_does_not_make_an_approved_job_wait(
+    client: Client, console: ConsoleClient
+) -> None:
+    client.store("group", output(1, job_id="job"))
+    seen = client.get("/v1/groups/group").json()["cursor"]
+    client.store("group", changed(1) | {"job_id": "job"})
+    review(client, "approved")
+    review(client, "approved", as_of=seen)
+    assert waiting_jobs(console) == []

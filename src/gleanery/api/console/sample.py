@@ -152,8 +152,8 @@ def _compare(found: sample.SampledOutput, item_text: bytes) -> _Shown:
     approved = None if found.approved_item is None else _parse_stored(found.approved_item)
     now = dict(_flatten(item))
     then = now if approved is None else dict(_flatten(approved))
-    changed = _changed_paths(found.fields)
     paths = [*{**now, **then}]
+    changed = _changed_among(paths, _changed_paths(found.fields))
     rows = {path: _row(path, changed, now, then) for path in _choose(paths, changed, now, then)}
     approval = "older" if approved is not None else "current" if item["is_approved"] else "none"
     output = SampleOutput(
@@ -172,7 +172,7 @@ def _compare(found: sample.SampledOutput, item_text: bytes) -> _Shown:
 
 
 def _choose(
-    paths: Sequence[str], changed: Sequence[str] | None, now: _Fields, then: _Fields
+    paths: Sequence[str], changed: set[str] | None, now: _Fields, then: _Fields
 ) -> list[str]:
     """Returns the paths to show in their order. Changed fields are left out last."""
     short = [path for path in paths if len(path) <= _MAX_PATH]
@@ -220,22 +220,42 @@ def _without_markers(text: bytes) -> bytes:
     return text.translate(None, SIGNATURE_MARKER + BLOB_URL_MARKER + FILE_URL_MARKER)
 
 
-def _is_changed(path: str, changed: Sequence[str] | None, now: _Fields, then: _Fields) -> bool:
+def _changed_among(paths: Sequence[str], changed: Sequence[str] | None) -> set[str] | None:
+    """Returns the paths that are a changed field, or inside one, or above one.
+
+    An output can have many thousands of fields, so they are not compared one by one.
+    """
+    if changed is None:
+        return None
+    exact, above = {*changed}, {part for one in changed for part in _prefixes(one)}
+    has_new_data = "$.data" in exact
+    return {
+        path
+        for path in paths
+        if path in above
+        or (has_new_data and not path.startswith("$."))
+        or any(part in exact for part in _prefixes(path))
+    }
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """Yields the path, and the paths of the values that contain it."""
+    yield path
+    for at, letter in enumerate(path):
+        if letter in ".[":
+            yield path[:at]
+
+
+def _is_changed(path: str, changed: set[str] | None, now: _Fields, then: _Fields) -> bool:
     if now is then:
         return False
     if changed is None or (path in now) != (path in then):
         before, after = then.get(path, _ABSENT), now.get(path, _ABSENT)
         return type(before) is not type(after) or bool(before != after)
-    return any(_is_inside(one, path) or _is_inside(path, one) for one in changed)
+    return path in changed
 
 
-def _is_inside(path: str, parent: str) -> bool:
-    if parent == "$.data":
-        return not path.startswith("$.")
-    return path.startswith(parent) and path[len(parent) : len(parent) + 1] in ("", ".", "[")
-
-
-def _row(path: str, changed: Sequence[str] | None, now: _Fields, then: _Fields) -> FieldRow:
+def _row(path: str, changed: set[str] | None, now: _Fields, then: _Fields) -> FieldRow:
     is_changed = _is_changed(path, changed, now, then)
     return FieldRow(
         at=0,

@@ -152,7 +152,15 @@ class _Page(NamedTuple):
     ) -> list[Version]:
         """Reads the versions of a part. One that has changed meanwhile is left out."""
         seqs = {seq for seq, _ in part}
-        rows = await self._read(search.versions, position, values, len(part), is_large=True)
+        key = (self.database.organization_id, self.group, position, *values, len(part), part[-1][0])
+        # Rows that change between both reads leave their place. Then others, which may be large,
+        # would take it, so nothing beyond the last row of the part is read.
+        bound = "<=" if self.direction is OLDEST_FIRST else ">="
+        statement = (
+            f"SELECT * FROM ({search.versions} LIMIT ${len(key) - 1}) AS part "
+            f"WHERE seq {bound} ${len(key)}"
+        )
+        rows = await self.database.read_large(statement, *key)
         return [Version(*row) for row in rows if row[0] in seqs and row[-1]]
 
     async def _read(

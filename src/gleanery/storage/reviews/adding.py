@@ -29,7 +29,8 @@ RETURNING id
 """
 # A decision about the whole job ends the wait, unless there are values that it does not cover.
 _SET_DECISION = """
-UPDATE jobs SET latest_review_id = $3, waits_since = $4, approved_seq = coalesce($5, approved_seq)
+UPDATE jobs SET latest_review_id = $3, approved_seq = coalesce($5, approved_seq),
+    waits_since = CASE WHEN $6 = 0 OR output_count > approved_count THEN $4 END
 WHERE organization_id = $1 AND id = $2
 """
 _SET_LATEST = """
@@ -38,12 +39,12 @@ UPDATE jobs SET latest_review_id = $3,
 WHERE organization_id = $1 AND id = $2
 """
 # Approvals give outputs new numbers, too. So it looks at several of the newest ones.
-_LATER_VALUE = """
-SELECT min(version_seq) FROM (
+_LOOKED_AT = 1000
+_LATER_VALUE = f"""
+SELECT min(CASE WHEN version_seq > $4 THEN version_seq END), count(*) FROM (
     SELECT version_seq FROM outputs /* INDEXED BY outputs_by_job */
     WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4
-    ORDER BY seq DESC LIMIT 1000) AS later
-WHERE version_seq > $4
+    ORDER BY seq DESC LIMIT {_LOOKED_AT}) AS later
 """
 # The bulk job that a status starts. Other statuses leave the outputs as they are.
 _BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
@@ -191,10 +192,13 @@ async def _set_latest(locked: LockedGroup, review: ReviewIn, job: _Job, row_id: 
     waits_since = None
     if job.as_of is not None:
         job_key = (locked.organization_id, locked.group_id, job.id)
-        [[waits_since]] = await locked.transaction.fetch(_LATER_VALUE, *job_key, job.as_of)
+        [[waits_since, count]] = await locked.transaction.fetch(_LATER_VALUE, *job_key, job.as_of)
+        if waits_since is None and count == _LOOKED_AT:
+            waits_since = locked.now  # there may be more: the job waits, unless all are approved
     position = job.as_of or locked.last_seq
     approved_seq = position if review.status == "approved" else None
-    await locked.transaction.fetch(_SET_DECISION, *key, waits_since, approved_seq)
+    is_approval = int(approved_seq is not None)
+    await locked.transaction.fetch(_SET_DECISION, *key, waits_since, approved_seq, is_approval)
 
 
 def _findings(review: ReviewIn) -> list[FindingOut]:

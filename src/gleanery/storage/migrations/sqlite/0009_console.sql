@@ -30,7 +30,7 @@ CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoke
 ALTER TABLE jobs ADD COLUMN waits_since INTEGER;
 ALTER TABLE jobs ADD COLUMN approved_seq INTEGER;
 
--- A job that was sent back waits again if the output that changed last has a newer value.
+-- A job that was sent back waits again if an output has a newer value.
 UPDATE jobs SET waits_since = (
     SELECT version_seq FROM outputs
     WHERE outputs.group_id = jobs.group_id AND outputs.job_id = jobs.id
@@ -40,9 +40,8 @@ WHERE output_count > approved_count AND NOT EXISTS (
     WHERE reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
         AND status IN ('changes_requested', 'rejected')
         AND created_at >= (
-            SELECT version_seq FROM outputs
-            WHERE outputs.group_id = jobs.group_id AND outputs.job_id = jobs.id
-            ORDER BY seq DESC LIMIT 1));
+            SELECT max(version_seq) FROM outputs
+            WHERE outputs.group_id = jobs.group_id AND outputs.job_id = jobs.id));
 
 UPDATE jobs SET approved_seq = (
     SELECT coalesce(as_of, created_at) FROM reviews
