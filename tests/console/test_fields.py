@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.support.console import NARROW, WIDE, ConsolePage, console_page
 from tests.support.outputs import output
@@ -109,6 +109,25 @@ def test_the_suggested_schema_is_compared_and_applied(client: Client, console: C
     dialog.get_by_role("button", name="Remove schema").click()
     expect(page.get_by_text("This group has no schema")).to_be_visible()
     assert client.get("/v1/groups/group").json()["schema"] is None
+    console.assert_quiet()
+
+
+def test_the_schema_of_a_job_is_not_applied_while_all_jobs_load(
+    client: Client, console: ConsolePage
+) -> None:
+    client.store("group", output(1, job_id="job"), output(2, job_id="other"))
+    console.open("groups/group/fields?job_id=job")
+    page = console.page
+    apply = page.get_by_role("button", name="Apply the suggestion")
+    expect(page.get_by_text("Choose all jobs to apply one")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/v1/groups/group/fields*", lambda route: held.append(route))
+    with page.expect_request("**/v1/groups/group/fields*"):
+        page.get_by_label("Job").select_option("All jobs")
+    expect(page.get_by_text("Choose all jobs to apply one")).to_be_visible()
+    expect(apply).to_have_count(0)
+    held.pop().continue_()
+    expect(apply).to_be_visible()
     console.assert_quiet()
 
 

@@ -32,6 +32,14 @@ SUSPECTS = """() => {
     }
     return found.map((text) => text.slice(0, 200));
 }"""
+RAW_CONTROLS = """() => {
+    const found = [document.title];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) found.push(texts.currentNode.data);
+    for (const one of document.querySelectorAll("[title]")) found.push(one.title);
+    const isRaw = (text) => /[\\u202a-\\u202e\\u2066-\\u2069]/.test(text);
+    return found.filter(isRaw).map((text) => text.slice(0, 200));
+}"""
 EXPAND = """() => {
     for (const one of document.querySelectorAll("main details")) one.open = true;
     for (const one of document.querySelectorAll("main button"))
@@ -70,6 +78,7 @@ class Watched:
         page.evaluate(EXPAND)
         page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
         self.found += [(route, one) for one in page.evaluate(SUSPECTS)]
+        self.found += [(route, one) for one in page.evaluate(RAW_CONTROLS)]
         errors = page.locator("main .problem-box").all_inner_texts()
         self.found += [(route, text) for text in errors]
 

@@ -17,9 +17,10 @@ from tests.support.console import PERSON, ConsolePage, console_page
 from tests.support.console_http import new_link, revoke
 from tests.support.service import NO_TLS, Service
 
+COOKIE = "__Host-gleanery-"
 SIGN_IN = "Sign in to Gleanery"
 SESSION_STATUS = """async () => {
-    const headers = { "gleanery-session-key": sessionStorage.getItem("gleanery.key") ?? "" };
+    const headers = { "gleanery-session-key": sessionStorage.getItem("gleanery.key /") ?? "" };
     return (await fetch("/console/api/session", { headers })).status;
 }"""
 
@@ -72,13 +73,13 @@ def heading(page: Page) -> Any:
 
 
 def key_of(page: Page) -> str | None:
-    key: str | None = page.evaluate("sessionStorage.getItem('gleanery.key')")
+    key: str | None = page.evaluate("sessionStorage.getItem('gleanery.key /')")
     return key
 
 
 def cookie_of(console: ConsolePage) -> Any:
     cookies = console.page.context.cookies(console.url.replace("http:", "https:"))
-    return next((one for one in cookies if one["name"] == console_login.COOKIE), None)
+    return next((one for one in cookies if one["name"].startswith(COOKIE)), None)
 
 
 # --- the session in the browser -------------------------------------------------------------------
@@ -137,9 +138,12 @@ def test_a_wrong_token_is_explained(console: ConsolePage) -> None:
     expect(console.page.get_by_role("alert")).to_contain_text("not a complete Gleanery token")
 
 
-def test_a_cookie_from_before_the_login_is_replaced(console: ConsolePage, token: str) -> None:
+def test_a_cookie_from_before_the_login_is_replaced(
+    service: Service, console: ConsolePage, token: str
+) -> None:
     planted = console_login.new_secret()
-    cookie = {"name": console_login.COOKIE, "value": planted, "secure": True}
+    name = console_login.cookie_name(service.settings.address)
+    cookie = {"name": name, "value": planted, "secure": True}
     url = console.url.replace("http:", "https:")
     console.page.context.add_cookies([{**cookie, "url": url}])  # type: ignore[typeddict-item]
     console.sign_in(token)
@@ -211,7 +215,7 @@ def test_a_revoked_token_shows_the_login(
 # --- other pages ----------------------------------------------------------------------------------
 
 ASK = """() => new Promise((resolve) => {
-    const channel = new BroadcastChannel("gleanery");
+    const channel = new BroadcastChannel("gleanery /");
     channel.onmessage = ({ data }) => resolve(data);
     channel.postMessage({ ask: true });
     setTimeout(() => resolve(null), 1000);
@@ -244,7 +248,7 @@ def test_another_page_cannot_use_the_session(console: ConsolePage, token: str, h
         page.goto(attacker.url(host))
         page.goto(attacker.url(host))
         assert page.evaluate(ASK) is None
-        assert page.evaluate("sessionStorage.getItem('gleanery.key')") is None
+        assert page.evaluate("sessionStorage.getItem('gleanery.key /')") is None
         logout = f"{console.url}/console/api/logout"
         for options in (
             {"method": "POST", "mode": "no-cors", "credentials": "include", "body": "{}"},
@@ -274,7 +278,7 @@ def test_another_port_gets_the_cookie_but_it_is_not_enough(
         page.evaluate("fetch('/')")
         [stolen, *_] = [cookie for cookie in attacker.cookies if cookie] or [None]
     assert stolen is not None
-    assert console_login.COOKIE in stolen
+    assert COOKIE in stolen
     headers = {"Cookie": stolen, "Sec-Fetch-Site": "same-origin"}
     for key in ({}, {"Gleanery-Session-Key": console_login.new_secret()}):
         with httpx2.Client(base_url=service.url, headers=headers | key, verify=NO_TLS) as client:

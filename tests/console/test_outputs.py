@@ -16,6 +16,10 @@ from tests.support.service import Client, Service
 COUNT = 450
 
 
+DRAWN = """() => new Promise((done) =>
+    requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 20))))"""
+
+
 def product(number: int, **data: Any) -> dict[str, Any]:
     values = {"title": f"Product {number}", "price": number, "brand": f"Brand {number % 3}"}
     job, country = f"job {number % 3}", ("Germany", "France")[number % 2]
@@ -79,7 +83,7 @@ def test_scrolling_reaches_every_output(console: ConsolePage) -> None:
         if len(seen) == COUNT:
             break
         box.evaluate("box => box.scrollBy(0, box.clientHeight - 100)")
-        console.page.wait_for_timeout(20)
+        console.page.evaluate(DRAWN)
     assert len(seen) == COUNT
     assert seen[:3] == ["Product 7", f"Product {COUNT - 1}", f"Product {COUNT - 2}"]
     expect(console.page.get_by_text("This is the oldest output.")).to_be_visible()
@@ -194,6 +198,16 @@ def test_new_changes_appear_at_the_top_and_wait_elsewhere(
     [item] = shop.items("live", url="https://shop.example/1001")
     assert shop.delete(f"/v1/outputs/live/{item['output_id']}").status_code == 200
     expect(row(console, "Product 1001")).to_have_count(0)
+
+
+def test_many_deleted_outputs_disappear(console: ConsolePage, shop: Client) -> None:
+    shop.store("deleted", *(product(number) for number in range(60)))
+    show(console, "groups/deleted/outputs")
+    items = shop.items("deleted")
+    for item in items:
+        if item["data"]["price"] < 55:
+            assert shop.delete(f"/v1/outputs/deleted/{item['output_id']}").status_code == 200
+    expect(rows(console)).to_have_count(5)
 
 
 def test_a_group_without_outputs_explains_the_next_step(console: ConsolePage, shop: Client) -> None:

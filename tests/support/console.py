@@ -10,7 +10,6 @@ import httpx2
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from gleanery.security import console_login
 from tests.support.service import NO_TLS
 from tests.support.waiting import TIMEOUT_SECONDS
 
@@ -40,7 +39,7 @@ class ConsoleClient(httpx2.Client):
         assert answer.status_code == 200, answer.text
         # A secure cookie is not sent over plain HTTP by this client, but by browsers on localhost.
         cookie = answer.headers["set-cookie"].partition(";")[0]
-        assert cookie.startswith(console_login.COOKIE + "=")
+        assert cookie.startswith("__Host-gleanery-")
         self.headers["Cookie"] = cookie
         self.headers["Gleanery-Session-Key"] = answer.json()["key"]
 

@@ -93,7 +93,14 @@ def _output(number: int, value: Any, file: str) -> dict[str, Any]:
     return {
         "source_url": f"https://evil.example/{number}/{MARKUP}",
         "key": f"{number} {MARKUP}",
-        "data": {"value": value, MARKUP: value, "type": "script", "constructor": None},
+        "data": {
+            "value": value,
+            MARKUP: value,
+            "type": "script",
+            "constructor": f"name {number}",
+            "toString": number,
+            "__proto__": f"name {number}",
+        },
         "tags": {"country": MARKUP[:60], "other": "javascript:hacked=1", "__proto__": MARKUP},
         "files": [
             {"field": MARKUP, "id": file},

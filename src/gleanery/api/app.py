@@ -33,6 +33,7 @@ from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
+from gleanery.security import console_login
 from gleanery.security.vault import create_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
@@ -68,7 +69,10 @@ def build_app(
     database = create_engine(settings)
     request_limit = ConcurrencyLimit(settings.max_requests)
     token_use = TokenUse(database, clock)
-    authenticator = Authenticator(database, settings.token_cache_seconds, clock, token_use)
+    cookie_name = console_login.cookie_name(settings.address)
+    authenticator = Authenticator(
+        database, settings.token_cache_seconds, clock, token_use, cookie_name
+    )
     rate_limiter = _create_rate_limiter(settings)
     services = Services(
         settings=settings,

@@ -44,11 +44,13 @@ class Authenticator:
         seconds: float,
         clock: Callable[[], int],
         token_use: TokenUse,
+        cookie_name: str,
     ) -> None:
         self._database = database
         self._seconds = seconds
         self._clock = clock
         self._token_use = token_use
+        self._cookie_name = cookie_name
         self._secret = secrets.token_bytes(32)  # keyed, so digests cannot be brute-forced
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
@@ -113,10 +115,12 @@ class Authenticator:
     async def _read_grant(self, headers: Mapping[bytes, bytes]) -> tokens.Grant:
         header = headers.get(b"authorization", b"")
         if not header and console_login.has_session(headers):
-            credentials = console_login.find_credentials(headers)
+            credentials = console_login.find_credentials(self._cookie_name, headers)
             if credentials is None:
                 raise no_session()
-            grant = await console_sessions.find(self._database, credentials, self._clock())
+            is_background = console_login.is_background(headers)
+            now = self._clock()
+            grant = await console_sessions.find(self._database, credentials, now, is_background)
             if grant is None:
                 raise no_session()
             return grant

@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
-COOKIE = "__Host-gleanery"
+_COOKIE_PREFIX = "__Host-gleanery-"
 """Browsers accept this prefix only for a secure cookie of exactly this host."""
 KEY_HEADER = b"gleanery-session-key"
 """Carries the key. A browser sends cookies also to other ports of the host, but not this header."""
 SITE_HEADER = b"sec-fetch-site"
 """Set by the browser itself: a page cannot change it."""
 SAME_ORIGIN = b"same-origin"
+BACKGROUND_HEADER = b"gleanery-background"
+"""Marks a request that the page repeats by itself: it does not keep the session in use."""
 
 _SECRET = re.compile(rb"[A-Za-z0-9_-]{43}", re.ASCII)
-_COOKIE_NAME = COOKIE.encode("ascii")
 
 
 class Credentials(NamedTuple):
@@ -31,6 +32,11 @@ class Credentials(NamedTuple):
     def digest(self) -> bytes:
         """The hash that is stored. 512 random bits need no salt and no slow hash."""
         return hashlib.sha256(self.cookie + b"." + self.key).digest()
+
+
+def cookie_name(address: str) -> str:
+    """Return the name of the cookie. Services on other ports of a host have other names."""
+    return _COOKIE_PREFIX + hashlib.sha256(address.encode()).hexdigest()[:8]
 
 
 def new_secret() -> str:
@@ -54,28 +60,32 @@ def has_session(headers: Mapping[bytes, bytes]) -> bool:
     return KEY_HEADER in headers
 
 
-def find_credentials(headers: Mapping[bytes, bytes]) -> Credentials | None:
+def is_background(headers: Mapping[bytes, bytes]) -> bool:
+    return BACKGROUND_HEADER in headers
+
+
+def find_credentials(name: str, headers: Mapping[bytes, bytes]) -> Credentials | None:
     """Return the credentials of a request from the console's own page; None if it has none."""
     if headers.get(SITE_HEADER) != SAME_ORIGIN:
         return None
-    cookie, key = _find_cookie(headers.get(b"cookie", b"")), headers.get(KEY_HEADER, b"")
+    cookie, key = _find_cookie(name, headers.get(b"cookie", b"")), headers.get(KEY_HEADER, b"")
     if cookie is None or not _SECRET.fullmatch(key):
         return None
     return Credentials(cookie, key)
 
 
-def _find_cookie(header: bytes) -> bytes | None:
+def _find_cookie(name: str, header: bytes) -> bytes | None:
     for pair in header.split(b";"):
-        name, _, value = pair.strip().partition(b"=")
-        if name == _COOKIE_NAME and _SECRET.fullmatch(value):
+        found, _, value = pair.strip().partition(b"=")
+        if found == name.encode("ascii") and _SECRET.fullmatch(value):
             return value
     return None
 
 
-def set_cookie(secret: str) -> bytes:
+def set_cookie(name: str, secret: str) -> bytes:
     """Return the value of Set-Cookie. The cookie ends with the browser at the latest."""
-    return f"{COOKIE}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict".encode("ascii")
+    return f"{name}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict".encode("ascii")
 
 
-def clear_cookie() -> bytes:
-    return f"{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0".encode("ascii")
+def clear_cookie(name: str) -> bytes:
+    return f"{name}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0".encode("ascii")

@@ -71,7 +71,9 @@ _CREATE_LINK = """
 INSERT INTO login_links (organization_id, digest, token_id, person, expires_at)
 VALUES ($1, $2, $3, $4, $5)
 """
+_TOKEN_OF_LINK = "SELECT token_id FROM login_links WHERE digest = $1"
 _USE_LINK = "DELETE FROM login_links WHERE digest = $1 RETURNING token_id, person, expires_at"
+_DELETE_LINKS_OF_TOKEN = "DELETE FROM login_links WHERE organization_id = $1 AND token_id = $2"
 _DELETE_LINKS = "DELETE FROM login_links WHERE expires_at <= $1"
 _DELETE_ALL = ("DELETE FROM console_sessions", "DELETE FROM login_links")
 
@@ -118,13 +120,21 @@ async def create(
     return await database.write(work)
 
 
-async def find(engine: Engine, credentials: console_login.Credentials, now: int) -> Grant | None:
-    """Return the grant of a session; None if it is unknown or has ended, or its token has."""
+async def find(
+    engine: Engine,
+    credentials: console_login.Credentials,
+    now: int,
+    is_background: bool = False,
+) -> Grant | None:
+    """Return the grant of a session; None if it is unknown or has ended, or its token has.
+
+    A request in the background is not counted as use: an open page alone keeps no session.
+    """
     rows = await engine.read(_FIND, credentials.digest, now - IDLE, now - LIFETIME)
     if not rows:
         return None
     id_, token_id, organization_id, scopes, expires_at, person, confirmed_at, used_at = rows[0]
-    if now - used_at > _USE_INTERVAL:
+    if not is_background and now - used_at > _USE_INTERVAL:
         with suppress(Unavailable):  # a read must not need a write, for example on a full disk
             await _run(engine, _SET_LAST_USE, id_, now)
     session = ConsoleSession(id_, person, confirmed_at)
@@ -181,8 +191,11 @@ async def end_replaced(engine: Engine, credentials: console_login.Credentials) -
 
 
 async def end_all_of_token(database: Database, token_id: int, actor: audit.Actor, now: int) -> None:
+    """End all sessions of a token, and delete its login links, which could create others."""
+
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch(_END_OF_TOKEN, transaction.organization_id, token_id)
+        for sql in (_END_OF_TOKEN, _DELETE_LINKS_OF_TOKEN):
+            await transaction.fetch(sql, transaction.organization_id, token_id)
         about = AuditAbout(everywhere=True)
         await audit.append(transaction, actor, now, "sign_out", about)
 
@@ -203,6 +216,12 @@ async def create_link(engine: Engine, grant: Grant, person: str | None, now: int
 
     await engine.for_tenant(grant.organization_id).write(work)
     return secret
+
+
+async def token_of_link(engine: Engine, secret: str) -> int | None:
+    """Return the token of a link without using it. A guess of a stranger only reads."""
+    rows = await engine.read(_TOKEN_OF_LINK, console_login.link_digest(secret))
+    return int(rows[0][0]) if rows else None
 
 
 async def use_link(engine: Engine, secret: str, now: int) -> Link | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from gleanery.values import timestamps
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.console_http import OWN_PAGE, credentials, new_link, on_engine, revoke, sign_in
 from tests.support.service import Client, Clock, Service
+from tests.support.settings import fresh_settings
 
 SESSION = "/console/api/session"
 HOUR = 3600
@@ -48,7 +52,7 @@ def audit_of(service: Service, token: str) -> list[tuple[str, dict[str, Any]]]:
 def test_a_login_sets_a_cookie_that_only_this_host_gets(stranger: Client, token: str) -> None:
     answer = sign_in(stranger, token=token)
     name, _, rest = answer.headers["set-cookie"].partition("=")
-    assert name == "__Host-gleanery"
+    assert re.fullmatch("__Host-gleanery-[0-9a-f]{8}", name)
     assert rest.split("; ")[1:] == ["Path=/", "Secure", "HttpOnly", "SameSite=Strict"]
     assert answer.headers["cache-control"] == "no-store"
     assert answer.json()["session"]["person"] == PERSON
@@ -86,7 +90,8 @@ def test_a_malformed_key_or_cookie_is_not_accepted(
 ) -> None:
     headers: dict[str, Any] = dict(credentials(sign_in(stranger, token=token)))
     assert status(stranger, headers | {"Gleanery-Session-Key": value.encode()}) == 401
-    cookie = f"{console_login.COOKIE}={value}".encode()
+    name = headers["Cookie"].partition("=")[0]
+    cookie = f"{name}={value}".encode()
     assert status(stranger, headers | {"Cookie": cookie}) == 401
 
 
@@ -152,11 +157,13 @@ def test_a_preflight_of_another_origin_gets_no_permission(stranger: Client) -> N
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_a_cookie_from_before_the_login_is_never_adopted(stranger: Client, token: str) -> None:
+def test_a_cookie_from_before_the_login_is_never_adopted(
+    service: Service, stranger: Client, token: str
+) -> None:
     """Session fixation: the attacker knows the cookie and the key that the browser had."""
     planted = console_login.new_secret()
     headers = OWN_PAGE | {
-        "Cookie": f"{console_login.COOKIE}={planted}",
+        "Cookie": f"{console_login.cookie_name(service.settings.address)}={planted}",
         "Gleanery-Session-Key": console_login.new_secret(),
     }
     body = {"token": token, "person": PERSON}
@@ -198,6 +205,22 @@ def test_an_incomplete_login_says_what_is_missing(
     assert answer.json()["detail"][0]["loc"] == ["body", wrong]
 
 
+def test_a_login_over_the_rate_limit_does_not_use_up_the_link(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings(engine, request, tmp_path)
+    limited = Service(replace(settings, rate_limit="1/hour"))
+    with limited.stranger() as stranger:
+        token_id = sign_in(stranger, token=limited.token()).json()["session"]["token_id"]
+        link = new_link(limited.settings, token_id)
+        assert sign_in(stranger, link=link).status_code == 429
+    limited.stop()
+    free = Service(settings)
+    with free.stranger() as stranger:
+        assert [sign_in(stranger, link=link).status_code for _ in range(2)] == [200, 401]
+    free.stop()
+
+
 # --- the end of a session -------------------------------------------------------------------------
 
 
@@ -216,7 +239,10 @@ def test_sign_out_everywhere_ends_all_sessions_of_the_token(
 ) -> None:
     mine, other = (credentials(sign_in(stranger, token=token)) for _ in range(2))
     foreign = credentials(sign_in(stranger, token=service.token()))
+    session = stranger.get(SESSION, headers=mine).json()
+    link = new_link(service.settings, session["token_id"])
     stranger.post("/console/api/logout", json={"everywhere": True}, headers=mine)
+    assert sign_in(stranger, link=link).status_code == 401
     assert [status(stranger, one) for one in (mine, other, foreign)] == [401, 401, 200]
     assert status(stranger, {"Authorization": f"Bearer {token}"}, "/v1/groups") == 200
 
@@ -264,6 +290,19 @@ def test_a_session_ends_after_eight_idle_hours(timed_service: Service, clock: Cl
         assert status(stranger, idle) == 401
         clock.move(seconds=8 * HOUR)
         assert status(stranger, used) == 401
+
+
+def test_requests_of_an_open_page_do_not_keep_a_session(
+    timed_service: Service, clock: Clock
+) -> None:
+    with timed_service.stranger() as stranger:
+        headers = credentials(sign_in(stranger, token=timed_service.token()))
+        background = headers | {"Gleanery-Background": "1"}
+        clock.move(seconds=4 * HOUR)
+        assert status(stranger, background) == 200
+        clock.move(seconds=4 * HOUR + 1)
+        assert status(stranger, background) == 401
+        assert status(stranger, headers) == 401
 
 
 def test_a_session_in_use_ends_after_a_week(timed_service: Service, clock: Clock) -> None:

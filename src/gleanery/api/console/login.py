@@ -96,8 +96,8 @@ async def sign_in(context: RequestContext[None, Login]) -> Response:
         raise Unauthenticated(_NOT_OUR_PAGE)
     services, now = context.services, context.services.clock()
     grant, person = await _find_grant(context, context.body)
-    await _count(context, grant)
-    replaced = console_login.find_credentials(context.request.headers)
+    cookie_name = console_login.cookie_name(services.address)
+    replaced = console_login.find_credentials(cookie_name, context.request.headers)
     if replaced is not None:
         await console_sessions.end_replaced(services.database, replaced)
     cookie, key = console_login.new_secret(), console_login.new_secret()
@@ -107,15 +107,15 @@ async def sign_in(context: RequestContext[None, Login]) -> Response:
     id_ = await console_sessions.create(database, grant.token_id, credentials, actor, now)
     created = replace(grant, session=ConsoleSession(id_, person, now))
     body = SignedIn(key=key, session=await _describe(context, created))
-    headers = ((b"set-cookie", console_login.set_cookie(cookie)),)
+    headers = ((b"set-cookie", console_login.set_cookie(cookie_name, cookie)),)
     return Response(encode(body), headers=headers)
 
 
-async def _count(context: AnyContext, grant: Grant) -> None:
+async def _count(context: AnyContext, token_id: int) -> None:
     """Count the login as a request of its token, because it adds to the audit log."""
     rate_limiter = context.services.rate_limiter
     if rate_limiter is not None:
-        counted = await rate_limiter.count(grant.token_id)
+        counted = await rate_limiter.count(token_id)
         if counted.is_exceeded:
             raise RateLimited(counted.seconds)
 
@@ -128,7 +128,9 @@ async def _find_grant(context: AnyContext, login: Login) -> tuple[Grant, str]:
     person = (login.person or "").strip()
     if login.token is not None:
         _require_name(person)
-        return await _grant_of_token(context, login.token.strip(), person), person
+        grant = await _grant_of_token(context, login.token.strip(), person)
+        await _count(context, grant.token_id)
+        return grant, person
     assert login.link is not None
     return await _grant_of_link(context, login.link, person)
 
@@ -150,9 +152,13 @@ async def _grant_of_token(context: AnyContext, token: str, person: str) -> Grant
 
 async def _grant_of_link(context: AnyContext, link: str, person: str) -> tuple[Grant, str]:
     database, now = context.services.database, context.services.clock()
+    token_id = await console_sessions.token_of_link(database, link)
+    state = None if token_id is None else await organizations.token_state_by_id(database, token_id)
+    if state is None:
+        raise Unauthenticated(_NO_LINK, is_token_invalid=True)
+    await _count(context, state.id)  # before the link is used up
     used = await console_sessions.use_link(database, link, now)
-    state = None if used is None else await organizations.token_state_by_id(database, used.token_id)
-    if used is None or state is None:
+    if used is None:
         raise Unauthenticated(_NO_LINK, is_token_invalid=True)
     person = used.person or person
     if not used.is_valid:
@@ -226,7 +232,8 @@ async def sign_out(context: RequestContext[None, SignOut]) -> Response:
         await console_sessions.end_all_of_token(database, grant.token_id, context.actor, now)
     else:
         await console_sessions.end(database, session_of(context).id, context.actor, now)
-    headers = ((b"set-cookie", console_login.clear_cookie()),)
+    cookie_name = console_login.cookie_name(context.services.address)
+    headers = ((b"set-cookie", console_login.clear_cookie(cookie_name)),)
     return Response(encode(SignedOut(signed_out=True)), headers=headers)
 
 

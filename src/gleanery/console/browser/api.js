@@ -6,6 +6,8 @@ import { forgetKey, sessionKey } from "./session_key.js";
 export const SERVICE = new URL("../../../", import.meta.url);
 
 export const KEY_HEADER = "gleanery-session-key";
+/** Headers of a request that the page repeats by itself, so that it does not keep the session in use. */
+export const BACKGROUND = { "gleanery-background": "1" };
 
 /** An error response of the service, or a failed connection (status 0). */
 export class ApiError extends Error {
@@ -61,7 +63,8 @@ export async function send(method, path, options = {}) {
   if (response.ok) return response;
   const error = await readError(response);
   // A login that fails says nothing about the session that the browser has.
-  if (error.status === 401 && key && path !== "console/api/login") forgetKey();
+  // Nor does a late answer to the key of an earlier session.
+  if (error.status === 401 && key && key === sessionKey() && path !== "console/api/login") forgetKey();
   throw error;
 }
 
@@ -76,8 +79,8 @@ async function readError(response) {
   return new ApiError(response.status, details);
 }
 
-export async function get(path, query, signal) {
-  return (await send("GET", path, { query, signal })).json();
+export async function get(path, query, signal, headers) {
+  return (await send("GET", path, { query, signal, headers })).json();
 }
 
 export async function post(path, body, options = {}) {

@@ -2,7 +2,10 @@
 
 import { useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
 
-/** Runs load(signal) when a dependency changes. Returns data, error, isLoading and reload(). */
+/**
+ * Runs load(signal) when a dependency changes. Returns data, error, isLoading and reload().
+ * The data of earlier dependencies stay while isLoading is true: an action that uses them must wait, or use what they say they are of.
+ */
 export function useLoad(load, dependencies) {
   const [state, setState] = useState({ isLoading: true });
   const [round, setRound] = useState(0);
@@ -12,13 +15,14 @@ export function useLoad(load, dependencies) {
     const controller = new AbortController();
     setState((before) => ({ ...before, isLoading: true }));
     current.current(controller.signal).then(
-      (data) => controller.signal.aborted || setState({ data, isLoading: false }),
-      (error) => controller.signal.aborted || setState({ error, isLoading: false }),
+      (data) => controller.signal.aborted || setState({ data, isLoading: false, of: dependencies }),
+      (error) => controller.signal.aborted || setState({ error, isLoading: false, of: dependencies }),
     );
     return () => controller.abort();
   }, [...dependencies, round]);
   const reload = useCallback(() => setRound((count) => count + 1), []);
-  return { ...state, reload };
+  const isStale = state.of?.some((one, at) => one !== dependencies[at]) ?? false; // before the effect has run
+  return { ...state, isLoading: state.isLoading || isStale, reload };
 }
 
 /** Runs an action at a time, such as the submission of a form. Returns run, isBusy and error. */

@@ -2,9 +2,11 @@
 //
 // The cookie alone is not enough, because a browser also sends it to other ports of this host.
 
-const NAME = "gleanery.key";
+// Another service below another path of this origin has other keys.
+const SERVICE_PATH = new URL("../../../", import.meta.url).pathname;
+const NAME = `gleanery.key ${SERVICE_PATH}`;
 const listeners = new Set();
-const channel = new BroadcastChannel("gleanery");
+const channel = new BroadcastChannel(`gleanery ${SERVICE_PATH}`);
 
 channel.onmessage = ({ data }) => {
   if (data?.ask && sessionKey()) channel.postMessage({ key: sessionKey() });

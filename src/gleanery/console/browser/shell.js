@@ -9,7 +9,7 @@ import { forgetKey } from "./session_key.js";
 import { Button, Checkbox, Dialog, Key } from "./ui/controls.js";
 import { Empty, Notices, Problem, notify } from "./ui/feedback.js";
 import { Icon } from "./ui/icons.js";
-import { Text } from "./ui/text.js";
+import { Text, visibleText } from "./ui/text.js";
 
 const THEME = "gleanery.theme";
 
@@ -154,7 +154,7 @@ function Help({ onClose }) {
 /** The heading and the content of a screen. crumbs: [[label, segments], …]. */
 export function Page({ title, crumbs = [], note, actions, tabs, children, wide }) {
   useEffect(() => {
-    document.title = `${title} · Gleanery`;
+    document.title = `${visibleText(title)} · Gleanery`;
   }, [title]);
   return html`<div class=${wide ? "page wide" : "page"}>
     <header class="head">

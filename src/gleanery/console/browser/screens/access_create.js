@@ -79,9 +79,8 @@ function TokenField({ value, onValue, error }) {
 
 /** Only a button closes this dialog, because the token cannot be shown again. */
 function Created({ token, onClose }) {
-  const onlyButtons = (event) => event?.type === "click" && onClose();
   const buttons = html`<${Button} kind="primary" onClick=${onClose}>Done<//>`;
-  return html`<${Dialog} title="The token is created" onClose=${onlyButtons} actions=${buttons}>
+  return html`<${Dialog} title="The token is created" stays onClose=${onClose} actions=${buttons}>
     <p>Copy it now, and store it in a safe place. It cannot be shown again.</p>
     <div class="access-token">
       <${Field} label="New token">

@@ -2,6 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { SERVICE, path, post } from "../api.js";
+import { saveFrom } from "../download.js";
 import { useAction } from "../load.js";
 import { Button, Choice, Dialog, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
@@ -45,7 +46,7 @@ function ExportDialog({ group, filters, onClose }) {
   const createLink = async (seconds) =>
     (await post(path`v1/exports/${group}/links`, undefined, { query: { ...query, valid_seconds: seconds } })).url;
   const download = useAction(async () => {
-    startDownload(await createLink(DOWNLOAD_SECONDS), fileName(group, format));
+    saveFrom(await createLink(DOWNLOAD_SECONDS), fileName(group, format));
     notify(format === "jsonl" ? "The download has started." : "The download starts when the service has written the file.");
     onClose();
   });
@@ -71,15 +72,6 @@ function queryOf(filters, format, view) {
   return query;
 }
 
-/** The browser streams the response to the disk. The page never has it in memory. */
-function startDownload(url, name) {
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.rel = "noreferrer";
-  link.click();
-}
-
 function Option({ label, about, ...rest }) {
   return html`<div class="field">
     <span class="export-label" aria-hidden="true">${label}</span>
@@ -89,7 +81,7 @@ function Option({ label, about, ...rest }) {
 }
 
 function FilterList({ group, filters, view }) {
-  const shown = Object.entries(filters).filter(([name, value]) => name in LABELS && value && !(name === "approved" && view === "approved"));
+  const shown = Object.entries(filters).filter(([name, value]) => Object.hasOwn(LABELS, name) && value && !(name === "approved" && view === "approved"));
   const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])];
   return html`<dl class="export-filters">
     ${rows.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd><${Text}>${value}<//></dd></div>`)}

@@ -23,7 +23,7 @@ export function Fields({ group, query, session }) {
     async (signal) => {
       const read = get(path`v1/groups/${group}/fields`, { job_id: job }, signal);
       const [found, settings] = await Promise.all([read, readGroup(group, MAX_JOBS, signal)]);
-      return { found, settings };
+      return { found, settings, of: job };
     },
     [group, job],
   );
@@ -34,11 +34,11 @@ export function Fields({ group, query, session }) {
     actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}
   >
     <${Loaded} state=${state}>
-      ${({ found, settings }) =>
+      ${({ found, settings, of }) =>
         found.fields.length
           ? html`<${Drift} drift=${found.drift} group=${group} />
               <${Table} found=${found} />
-              <${Schema} ...${{ group, job, found, settings, session }} onChanged=${state.reload} />`
+              <${Schema} ...${{ group, job: of, found, settings, session }} onChanged=${state.reload} />`
           : html`<${Empty} icon="fields" title="No fields yet">The service counts the fields of each output that a scraper stores.<//>`}
     <//>
   <//>`;

@@ -42,7 +42,7 @@ function introduction(current, changes, isPoor) {
   return `The suggestion fits all outputs that are stored now. It differs from the schema of the group in ${plural(changes.length, "rule")}:`;
 }
 
-const WORDS = { string: "text", array: "list", boolean: "true or false" };
+const WORDS = new Map([["string", "text"], ["array", "list"], ["boolean", "true or false"]]);
 
 function inWords(keyword, value) {
   return value === "1" && (keyword === "minLength" || keyword === "minItems") ? "not empty" : `${keyword} ${value}`;
@@ -53,7 +53,7 @@ function rules(schema, name = "", isRequired = false, found = new Map()) {
   if (typeof schema !== "object" || schema === null) return found.set(name, String(schema));
   const { $schema, type = "anything", properties = {}, required = [], ...rest } = schema;
   const others = Object.entries(rest).map(([keyword, value]) => inWords(keyword, JSON.stringify(value)));
-  const text = [[type].flat().map((one) => WORDS[one] ?? one).join(" or "), isRequired && "required", ...others].filter(Boolean).join(", ");
+  const text = [[type].flat().map((one) => WORDS.get(one) ?? one).join(" or "), isRequired && "required", ...others].filter(Boolean).join(", ");
   found.set(name, text.length > LONGEST_RULE ? `${text.slice(0, LONGEST_RULE)}…` : text);
   for (const [member, inner] of Object.entries(properties)) {
     rules(inner, name ? `${name}.${member}` : member, required.includes(member), found);

@@ -68,7 +68,7 @@ function Content({ state, group, outputId }) {
       <div class="output-main">
         <${Value} details=${details} group=${group} />
         ${details.tags[2] > 0 && html`<${Panel} title="Tags"><${Tree} node=${details.tags} path="/tags" load=${loader(group, details.output_id)} /><//>`}
-        ${details.file_count > 0 && html`<${Panel} title=${`Files (${number(details.file_count)})`}><${Files} files=${details.files} count=${details.file_count} /><//>`}
+        ${details.file_count > 0 && html`<${Panel} title=${`Files (${number(details.file_count)})`}><${Files} files=${details.files} count=${details.file_count} group=${group} outputId=${details.output_id} /><//>`}
       </div>
       <${Panel} title="History" class="output-history"><${History} group=${group} outputId=${details.output_id} /><//>
     </div>`}

@@ -65,8 +65,8 @@ export function ChangedFields({ fields }) {
     html`<div><${Button} small kind="quiet" onClick=${() => setOpen(true)}>Show ${plural(fields.length - shown.length, "more field")}<//></div>`}`;
 }
 
-const NAMES = { "$.files": "Files", "$.source_url": "Source", "$.data": "All data", "$.tags": "All tags" };
+const NAMES = new Map([["$.files", "Files"], ["$.source_url", "Source"], ["$.data", "All data"], ["$.tags", "All tags"]]);
 
 function nameOf(text) {
-  return NAMES[text] ?? text.replace(/^\$\.tags\./, "tag ");
+  return NAMES.get(text) ?? text.replace(/^\$\.tags\./, "tag ");
 }

@@ -9,7 +9,7 @@ import { Page } from "../shell.js";
 import { Button } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { plain } from "../ui/value.js";
-import { safeUrl } from "../ui/text.js";
+import { Text, safeUrl, visibleText } from "../ui/text.js";
 import { ExportButton } from "./export_dialog.js";
 import { OutputDetail } from "./output_detail.js";
 import { ColumnDialog, defaultColumns, storeColumns, storedColumns } from "./outputs_columns.js";
@@ -86,7 +86,7 @@ function useRows(group, query, filters, columns) {
   const key = JSON.stringify([group, filters, columns]);
   const rows = useMemo(() => {
     const fixed = { ...filters, columns: JSON.stringify(columns.map((column) => column.path)), changes: true };
-    return new RowWindow((more, signal) => get(path`console/api/rows/${group}`, { ...fixed, ...more }, signal), update);
+    return new RowWindow((more, ...rest) => get(path`console/api/rows/${group}`, { ...fixed, ...more }, ...rest), update);
   }, [key]);
   useLayoutEffect(() => {
     rows.jump(Number(query.at) || null);
@@ -117,15 +117,18 @@ function useRows(group, query, filters, columns) {
 function useNewRows(group, rows, view) {
   const [page, setPage] = useState(null);
   const current = useRef();
-  current.current = { rows, isAtTop: view.isAtTop };
-  const state = useLive(group, async (deletedId, signal) => {
+  current.current = { rows, isAtTop: view.isAtTop, top: view.top };
+  const state = useLive(group, async ({ deleted, hasGap }, signal) => {
     const { rows: before } = current.current;
     if (!before.isLoaded) return;
+    const { jumps } = before;
     const found = await before.loadNewest(signal);
-    const { rows: loaded, isAtTop } = current.current;
+    const { rows: loaded, isAtTop, top } = current.current;
     if (loaded !== before) return;
-    if (deletedId) loaded.remove(deletedId);
-    if (!found.rows.length) return;
+    if (deleted.length) loaded.remove(deleted);
+    if (hasGap) loaded.reload(isAtTop ? null : (top ?? null));
+    // After a jump, the rows are others than those that were asked for, and are read at its time.
+    if (!found.rows.length || loaded.jumps !== jumps || (hasGap && isAtTop)) return;
     if (isAtTop && found.newer === null) loaded.add(found);
     else setPage({ of: loaded, count: found.newer === null ? found.rows.length : Infinity });
   });
@@ -197,7 +200,7 @@ function pillText(count) {
 function LiveState({ state }) {
   if (state === "live") return html`<span class="outputs-live" title="New changes appear at once"><i></i>Live</span>`;
   if (state === "hidden") return null;
-  return html`<span class="outputs-live outputs-late" role="status" title=${state.message}><i></i>Updates interrupted: ${state.message}</span>`;
+  return html`<span class="outputs-live outputs-late" role="status" title=${visibleText(state.message)}><i></i>Updates interrupted: <${Text}>${state.message}<//></span>`;
 }
 
 function NoRows({ filters, onClear }) {

@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { plural } from "../format.js";
 import { Badge } from "../ui/controls.js";
-import { Text, Time, safeUrl } from "../ui/text.js";
+import { Text, Time, safeUrl, visibleText } from "../ui/text.js";
 import { Change, plain } from "../ui/value.js";
 
 /** Number of the columns that do not come from data. */
@@ -48,7 +48,7 @@ function changeOf(row) {
 function ValueCell({ row, column, at }) {
   const node = row.cells[at];
   const { path, kind } = column;
-  if (path in row.changed) {
+  if (Object.hasOwn(row.changed, path)) { // a field can be named constructor
     const title = `${plain(row.changed[path])} → ${plain(node)}`;
     return html`<${Cell} class=${`${kind} outputs-changed`} title=${title}><${Change} before=${row.changed[path]} after=${node} /><//>`;
   }
@@ -60,7 +60,7 @@ function ValueCell({ row, column, at }) {
 
 /** A cell with children, or with a text from data. */
 export function Cell({ role = "gridcell", class: extra, title, text, children }) {
-  return html`<div class=${`outputs-cell ${extra ?? ""}`} role=${role} title=${title}>
+  return html`<div class=${`outputs-cell ${extra ?? ""}`} role=${role} title=${title && visibleText(title)}>
     ${text === undefined ? children : html`<${Text}>${text}<//>`}
   </div>`;
 }

@@ -1,11 +1,13 @@
 // The rows that the grid has loaded: consecutive pages around a position, of bounded number.
 
+import { BACKGROUND } from "../api.js";
+
 const PAGE_ROWS = 100;
 const MAX_PAGES = 20;
 const MAX_EMPTY_PAGES = 10; // after so many pages without a match, the person decides about more
 
 /**
- * A window on the outputs, newest first. fetchPage(query, signal) loads a page of the service.
+ * A window on the outputs, newest first. fetchPage(query, signal, headers) loads a page of the service.
  * After each change it calls onChange. newer and older are null where the outputs end.
  */
 export class RowWindow {
@@ -29,24 +31,29 @@ export class RowWindow {
   }
 
   /** Shows the outputs from a position on; null means the newest one. The last call wins. */
-  async jump(position) {
-    this.wanted = { position };
+  async jump(position, isReload = false) {
+    this.wanted = { position, isReload };
     if (this.loading.jump) return; // one request at a time, while the person drags
     while (this.wanted) {
-      const { position: next } = this.wanted;
+      const { position: next, isReload: keepsSeen } = this.wanted;
       this.wanted = null;
       this.stop();
       const query = next === null ? {} : { before: next + 1 };
-      await this.#load("jump", query, () => this.jump(next), (page) => this.#show(page));
+      await this.#load("jump", query, () => this.jump(next, keepsSeen), (page) => this.#show(page, keepsSeen));
     }
   }
 
-  #show(page) {
+  /** Reads the rows at a position again. What is new above them is still new for the person. */
+  reload(position) {
+    return this.jump(position, position !== null);
+  }
+
+  #show(page, keepsSeen) {
     this.pages = [page];
     this.emptyPages = page.rows.length ? 0 : 1;
     this.isLoaded = true;
     this.jumps += 1;
-    this.seen = page.newest ?? 0;
+    if (!keepsSeen) this.seen = page.newest ?? 0;
   }
 
   loadOlder() {
@@ -72,7 +79,7 @@ export class RowWindow {
 
   /** Loads what was stored since the person has seen the newest output, without showing it. */
   loadNewest(signal) {
-    return this.fetchPage({ after: this.seen, limit: 2 * PAGE_ROWS }, signal);
+    return this.fetchPage({ after: this.seen, limit: 2 * PAGE_ROWS }, signal, BACKGROUND);
   }
 
   /** Adds a page from loadNewest above the first row. */
@@ -83,9 +90,10 @@ export class RowWindow {
     this.#take(page);
   }
 
-  /** Leaves out an output that was deleted. */
-  remove(outputId) {
-    for (const page of this.pages) page.rows = page.rows.filter((row) => row.output_id !== outputId);
+  /** Leaves out outputs that were deleted. */
+  remove(outputIds) {
+    const deleted = new Set(outputIds);
+    for (const page of this.pages) page.rows = page.rows.filter((row) => !deleted.has(row.output_id));
     this.#take(this);
   }
 

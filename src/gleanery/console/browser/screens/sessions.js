@@ -1,7 +1,7 @@
 // All sessions: the hosts and profiles with cookies or local storage, and who uses them now.
 
-import { html, useEffect, useState } from "../vendor/preact.js";
-import { get, path, remove, send } from "../api.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { BACKGROUND, get, path, remove, send } from "../api.js";
 import { number, plural } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useLoad } from "../load.js";
@@ -133,14 +133,21 @@ export function Expiry({ one }) {
 
 /** Returns the current leases, each with the time of its end by the clock of this browser. */
 export function useLeases() {
+  const isTimed = useRef(false);
   const state = useLoad(async (signal) => {
     const sent = Date.now();
-    const leases = await get("v1/sessions/leases", {}, signal);
+    const headers = isTimed.current ? BACKGROUND : undefined;
+    isTimed.current = false;
+    const leases = await get("v1/sessions/leases", {}, signal, headers);
     return leases.map((lease) => ({ ...lease, ends: sent + lease.seconds * 1000 }));
   }, []);
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
-    const timer = setInterval(() => document.hidden || state.reload(), REFRESH);
+    const timer = setInterval(() => {
+      if (document.hidden) return;
+      isTimed.current = true;
+      state.reload();
+    }, REFRESH);
     return () => clearInterval(timer);
   }, []);
   const current = (state.data ?? []).filter((lease) => lease.ends > now);

@@ -2,6 +2,7 @@
 
 import { html, useId, useLayoutEffect, useRef } from "../vendor/preact.js";
 import { Icon } from "./icons.js";
+import { Text, visibleText } from "./text.js";
 
 /** kind: "primary", "danger", "quiet" or nothing. Other properties go to the button or link. */
 export function Button({ kind, icon, isBusy, small, children, class: extra, ...rest }) {
@@ -46,7 +47,7 @@ export function Field({ label, hint, error, children, class: extra }) {
     <label for=${id}>${label}</label>
     ${children(attributes)}
     ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
-    ${error && html`<p class="problem" id=${`${id}-error`}>${error}</p>`}
+    ${error && html`<p class="problem" id=${`${id}-error`}><${Text}>${error}<//></p>`}
   </div>`;
 }
 
@@ -68,7 +69,7 @@ export function TextField({ label, hint, error, value, onValue, class: extra, ..
 export function SelectField({ label, hint, error, value, onValue, options, class: extra, ...rest }) {
   return html`<${Field} ...${{ label, hint, error, class: extra }}>
     ${(attributes) => html`<select ...${attributes} ...${rest} value=${value} onChange=${(event) => onValue(event.target.value)}>
-      ${options.map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}
+      ${options.map(([key, text]) => html`<option key=${key} value=${key}>${visibleText(text)}</option>`)}
     </select>`}
   <//>`;
 }
@@ -89,7 +90,7 @@ export function Key({ children }) {
 export function Tabs({ label, tabs }) {
   return html`<nav class="tabs" aria-label=${label}>
     ${tabs.map(
-      (tab) => html`<a key=${tab.label} href=${tab.href} aria-current=${tab.isCurrent ? "page" : undefined}>${tab.label}</a>`,
+      (tab) => html`<a key=${tab.label} href=${tab.href} aria-current=${tab.isCurrent ? "page" : undefined}><${Text}>${tab.label}<//></a>`,
     )}
   </nav>`;
 }
@@ -103,8 +104,8 @@ export function Choice({ label, value, onValue, options }) {
   </div>`;
 }
 
-/** A modal dialog, shown as long as it is rendered. */
-export function Dialog({ title, onClose, children, actions, wide }) {
+/** A modal dialog, shown as long as it is rendered. stays: only its buttons close it. */
+export function Dialog({ title, onClose, children, actions, wide, stays }) {
   const ref = useRef();
   const id = useId();
   // Before the next key, which is for the dialog and not for the screen below it.
@@ -113,15 +114,27 @@ export function Dialog({ title, onClose, children, actions, wide }) {
     dialog.showModal();
     return () => dialog.close();
   }, []);
+  const isOwn = (event) => event.target === ref.current; // a file input inside is cancelled, too
+  const leave = () => stays || onClose();
+  const cancel = (event) => {
+    if (!isOwn(event)) return;
+    event.preventDefault();
+    leave();
+  };
+  // A browser closes the dialog itself at a second Escape, whatever the first one did.
+  const closed = (event) => {
+    if (!isOwn(event)) return;
+    leave();
+    setTimeout(() => ref.current?.isConnected && !ref.current.open && ref.current.showModal());
+  };
   return html`<dialog
     ref=${ref}
     class=${wide ? "wide" : ""}
     aria-labelledby=${id}
-    onCancel=${(event) => {
-      event.preventDefault();
-      onClose();
-    }}
-    onMouseDown=${(event) => event.target === ref.current && onClose()}
+    closedby=${stays ? "none" : undefined}
+    onCancel=${cancel}
+    onClose=${closed}
+    onMouseDown=${(event) => isOwn(event) && leave()}
   >
     <div class="dialog">
       <header><h2 id=${id}>${title}</h2><${Button} kind="quiet" icon="close" aria-label="Close" onClick=${onClose} /></header>

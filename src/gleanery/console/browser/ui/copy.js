@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { Button } from "./controls.js";
 import { notify } from "./feedback.js";
+import { visibleText } from "./text.js";
 
 /**
  * text: what to copy, or a function that returns a promise of it. label: what it copies. children: the text of the button; without
@@ -24,7 +25,7 @@ export function CopyButton({ text, label, done, children, class: extra }) {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => setDone(false), 1500);
   };
-  const name = isDone ? "Copied" : `Copy ${label}`;
+  const name = isDone ? "Copied" : `Copy ${visibleText(label)}`;
   const attributes = children ? {} : { kind: "quiet", "aria-label": name, title: name };
   return html`<${Button} small icon=${isDone ? "check" : "copy"} class=${extra} ...${attributes} onClick=${copy}>${children && (isDone ? "Copied" : children)}<//>`;
 }

@@ -3,13 +3,14 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { Button } from "./controls.js";
 import { Icon } from "./icons.js";
+import { Text } from "./text.js";
 
 /** The message of an error, with a button that tries again. */
 export function Problem({ error, onRetry }) {
   if (!error) return null;
   return html`<div class="problem-box" role="alert">
     <${Icon} name="alert" />
-    <p>${error.message}</p>
+    <p><${Text}>${error.message}<//></p>
     ${onRetry && html`<${Button} small onClick=${onRetry}>Try again<//>`}
   </div>`;
 }
@@ -61,7 +62,7 @@ export function Notices() {
   return html`<div class="notices" role="status" aria-live="polite">
     ${list.map(
       (one) => html`<div key=${one.id} class=${`notice ${one.tone ?? ""}`}>
-        <span>${one.text}</span>
+        <span><${Text}>${one.text}<//></span>
         ${one.action &&
         html`<${Button}
           small

@@ -14,16 +14,18 @@ export function Text({ children }) {
 
 const MAX_ELEMENTS = 500; // a text can consist of millions of controls
 
+const codeOf = (control) => `U+${control.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+/** Returns a text with visible controls for where no element can be: an attribute, an option, the title of the page. */
+export function visibleText(text) {
+  return String(text).split(CONTROLS).map((part, at) => (at % 2 ? `[${codeOf(part)}]` : part)).join("");
+}
+
 function visible(text) {
   if (!CONTROLS.test(text)) return text;
   const parts = text.split(CONTROLS);
-  const isLong = parts.length > 2 * MAX_ELEMENTS;
-  const shown = parts.map((part, at) => {
-    if (at % 2 === 0) return part;
-    const code = part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-    return isLong ? `[U+${code}]` : html`<span class="control" title="Invisible character">U+${code}</span>`;
-  });
-  return isLong ? shown.join("") : shown;
+  if (parts.length > 2 * MAX_ELEMENTS) return visibleText(text);
+  return parts.map((part, at) => (at % 2 ? html`<span class="control" title="Invisible character">${codeOf(part)}</span>` : part));
 }
 
 /** Returns the URL if it is safe to open: http or https, without a name and password. */

@@ -100,7 +100,7 @@ function LongText({ content, length, path, load }) {
   const show = () => load(path).then(setWhole, setError);
   return html`<span class="value text"><${Text}>${content}<//></span>
     <${Rest} of=${length} />${load && html` <${Button} small kind="quiet" onClick=${show}>Show all<//>`}
-    ${error && html`<p class="problem">${error.message}</p>`}`;
+    ${error && html`<p class="problem"><${Text}>${error.message}<//></p>`}`;
 }
 
 function Steps({ whole, count, onMore }) {
