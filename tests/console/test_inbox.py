@@ -58,6 +58,7 @@ def test_keys_move_over_the_rows_and_open_one(console: ConsolePage, client: Clie
     sign_in(console, client)
     rows = console.page.locator(".inbox-row")
     expect(rows).to_have_count(2)
+    expect(console.page.get_by_text("Fields are filled as often as before.")).to_be_visible()
     keyboard = console.page.keyboard
     for key, focused in (("j", 0), ("j", 1), ("j", 1), ("k", 0)):
         keyboard.press(key)
