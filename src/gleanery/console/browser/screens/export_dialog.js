@@ -4,11 +4,12 @@ import { html, useState } from "../vendor/preact.js";
 import { SERVICE, path, post } from "../api.js";
 import { saveFrom } from "../download.js";
 import { useAction } from "../load.js";
-import { Button, Choice, Dialog, TextField } from "../ui/controls.js";
+import { Button, Choice, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
+import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
+import { Facts } from "../ui/records.js";
 import { Text } from "../ui/text.js";
-import { commandOf, fileName } from "./export_command.js";
 
 const FORMATS = [["csv", "CSV"], ["jsonl", "JSON lines"], ["parquet", "Parquet"]];
 const ABOUT = {
@@ -82,11 +83,8 @@ function Option({ label, about, ...rest }) {
 
 function FilterList({ group, filters, view }) {
   const shown = Object.entries(filters).filter(([name, value]) => Object.hasOwn(LABELS, name) && value && !(name === "approved" && view === "approved"));
-  const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])];
-  return html`<dl class="export-filters">
-    ${rows.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd><${Text}>${value}<//></dd></div>`)}
-    ${shown.length === 0 && html`<div><dt>Filters</dt><dd class="muted">None: the whole group</dd></div>`}
-  </dl>`;
+  const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])].map(([label, value]) => [label, html`<${Text}>${value}<//>`]);
+  return html`<${Facts} class="export-filters" rows=${[...rows, shown.length === 0 && ["Filters", html`<span class="muted">None: the whole group</span>`]]} />`;
 }
 
 function textOf(name, value) {
@@ -115,7 +113,32 @@ function Link({ create }) {
     </div>`;
   }
   return html`<div class="export-copy">
-    <${TextField} label="Link" value=${url} onValue=${() => undefined} readonly hint="It works for one hour." />
+    <${TextField} label="Link" value=${url} readonly hint="It works for one hour." />
     <${CopyButton} text=${url} label="the link" />
   </div>`;
+}
+
+const OPTIONS = { job_id: "--job", created_after: "--created-after", url: "--url", country: "--country", region: "--region", view: "--view" };
+const CONTROLS = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
+
+/** Returns a file name for a group of any name. */
+function fileName(group, format) {
+  const name = group.replace(/[^\p{L}\p{N}._-]+/gu, "_").replace(/^[._-]+/, "").slice(0, 80);
+  return `${name || "outputs"}.${format}`;
+}
+
+/** Returns the command; null if what is copied could differ from what is shown. */
+function commandOf(group, query, service) {
+  const options = Object.entries(OPTIONS)
+    .filter(([name]) => query[name])
+    .map(([name, option]) => `${option}=${quote(query[name])}`);
+  if (query.approved) options.push(query.approved === "true" ? "--approved" : "--not-approved");
+  const parts = ["gleanery export", `--service=${quote(service)}`, ...options, `--output=${quote(fileName(group, query.format))}`];
+  const command = [...parts, group.startsWith("-") ? "--" : "", quote(group)].filter(Boolean).join(" ");
+  return CONTROLS.test(command) ? null : command;
+}
+
+/** Quotes a word for sh. */
+export function quote(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }

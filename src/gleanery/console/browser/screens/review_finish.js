@@ -5,8 +5,10 @@ import { get, path, post } from "../api.js";
 import { plural } from "../format.js";
 import { useAction } from "../load.js";
 import { go } from "../router.js";
-import { Button, Checkbox, Dialog, Field, StatusBadge } from "../ui/controls.js";
+import { Button, Checkbox, Field, StatusBadge } from "../ui/controls.js";
+import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
+import { Facts } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { Findings } from "./review_history.js";
 
@@ -51,7 +53,7 @@ export function Finish({ status, group, job, sample, findings, flagged, seen, se
   return html`<${Dialog} title=${TITLES[status]} onClose=${close}>
     <form class="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
       <p>${EFFECTS[status]}</p>
-      <${Facts} ...${{ status, job, sample, seen }} />
+      <${About} ...${{ status, job, sample, seen }} />
       ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} findings=${findings} limit=${8} /></div>`}
       ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ status, flagged, onlyFlagged, setOnlyFlagged }} />`}
       <${Field} label="Comment" hint="May be empty. Ctrl+Enter sends the review.">
@@ -66,13 +68,14 @@ export function Finish({ status, group, job, sample, findings, flagged, seen, se
   <//>`;
 }
 
-function Facts({ status, job, sample, seen }) {
-  return html`<dl class="review-facts">
-    <div><dt>Job</dt><dd><${Text}>${job}<//></dd></div>
-    <div><dt>Status</dt><dd><${StatusBadge} status=${status} /></dd></div>
-    <div><dt>Sample</dt><dd>${seen}</dd></div>
-    <div><dt>Values until</dt><dd><${Time} at=${sample.cursor} /> <code>as_of ${sample.cursor}</code></dd></div>
-  </dl>`;
+function About({ status, job, sample, seen }) {
+  const rows = [
+    ["Job", html`<${Text}>${job}<//>`],
+    ["Status", html`<${StatusBadge} status=${status} />`],
+    ["Sample", seen],
+    ["Values until", html`<${Time} at=${sample.cursor} /> <code class="muted">as_of ${sample.cursor}</code>`],
+  ];
+  return html`<${Facts} rows=${rows} />`;
 }
 
 function FlaggedOnly({ status, flagged, onlyFlagged, setOnlyFlagged }) {
