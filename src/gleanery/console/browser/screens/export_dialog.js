@@ -1,8 +1,9 @@
 // A button that exports a group: a file to download, a link for tools, and the command that does the same.
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { SERVICE, path, post } from "../api.js";
-import { saveFrom } from "../download.js";
+import { saveAny } from "../download.js";
+import { bytes } from "../format.js";
 import { useAction } from "../load.js";
 import { Button, Choice, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
@@ -46,9 +47,14 @@ function ExportDialog({ group, filters, onClose }) {
   const query = queryOf(filters, format, view);
   const createLink = async (seconds) =>
     (await post(path`v1/exports/${group}/links`, undefined, { query: { ...query, valid_seconds: seconds } })).url;
+  const [size, setSize] = useState(0);
+  const controller = useRef(new AbortController());
+  useEffect(() => () => controller.current.abort(), []);
   const download = useAction(async () => {
-    saveFrom(await createLink(DOWNLOAD_SECONDS), fileName(group, format));
-    notify(format === "jsonl" ? "The download has started." : "The download starts when the service has written the file.");
+    setSize(0);
+    const options = { createLink: () => createLink(DOWNLOAD_SECONDS), onSize: setSize, signal: controller.current.signal };
+    const isSaved = await saveAny(path`v1/exports/${group}`, fileName(group, format), query, options);
+    notify(isSaved ? "The file is saved." : "The file is large: your browser shows its progress.");
     onClose();
   });
   const actions = html`<${Button} onClick=${onClose}>Cancel<//>
@@ -57,6 +63,7 @@ function ExportDialog({ group, filters, onClose }) {
     <${Option} label="Format" value=${format} onValue=${setFormat} options=${FORMATS} about=${ABOUT[format]} />
     <${Option} label="Outputs" value=${view} onValue=${setView} options=${VIEWS} about=${VIEW_ABOUT[view]} />
     <${FilterList} group=${group} filters=${filters} view=${view} />
+    ${download.isBusy && html`<p class="hint">${size ? `${bytes(size)} received` : "The service writes the file"} …</p>`}
     <${Problem} error=${download.error} />
     <details class="export-more">
       <summary>For scripts and tools</summary>

@@ -114,8 +114,8 @@ function About({ details, group }) {
 }
 
 function loader(group, outputId, version) {
-  return async (pointer) => {
-    const query = { path: pointer, version };
+  return async (pointer, part) => {
+    const query = { path: pointer, version, part };
     return (await send("GET", path`console/api/outputs/${group}/${outputId}/value`, { query })).text();
   };
 }

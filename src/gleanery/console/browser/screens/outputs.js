@@ -183,7 +183,7 @@ function openSource(rows, selected) {
 
 /** Keys of the grid itself. Enter is not a shortcut of the screen: it also presses buttons. */
 function pressKey(event, move, grid, openSelected) {
-  if (!event.target.classList?.contains("outputs-canvas")) return;
+  if (!event.target.classList?.contains("outputs-grid")) return;
   const size = grid.current.size;
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: size, PageUp: -size };
   if (event.key in steps) move(steps[event.key]);
