@@ -183,7 +183,8 @@ def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
 
 
 LATE = """async () => {
-    const { send } = await import(document.querySelector("script").src.replace("main.js", "api.js"));
+    const base = document.querySelector("script").src.replace("main.js", "");
+    const { send } = await import(base + "api.js");
     window.late = send("GET", "console/api/groups").catch((error) => error.status);
 }"""
 
@@ -192,7 +193,7 @@ def test_a_late_401_does_not_end_the_next_session(console: ConsolePage, token: s
     console.sign_in(token)
     page = console.page
     held: list[Any] = []
-    page.route("**/console/api/groups", held.append)
+    page.route("**/console/api/groups", lambda route: held.append(route))
     with page.expect_request("**/console/api/groups"):
         page.evaluate(LATE)
     page.get_by_role("button", name="Sign out", exact=True).click()

@@ -10,7 +10,7 @@ import { CopyButton } from "../ui/copy.js";
 import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
 import { Facts } from "../ui/records.js";
-import { Text } from "../ui/text.js";
+import { Text, visibleText } from "../ui/text.js";
 
 const FORMATS = [["csv", "CSV"], ["jsonl", "JSON lines"], ["parquet", "Parquet"]];
 const ABOUT = {
@@ -34,10 +34,10 @@ const LABELS = {
 const DOWNLOAD_SECONDS = 120; // the link is checked when the download starts
 const LINK_SECONDS = 3600;
 
-/** filters: as in the query of the Outputs screen. */
+/** filters: as in the query of the Outputs screen. small: one of several, which says its group. */
 export function ExportButton({ group, filters = {}, small }) {
   const [isOpen, setOpen] = useState(false);
-  return html`<${Button} icon="download" small=${small} onClick=${() => setOpen(true)}>Export<//>
+  return html`<${Button} icon="download" small=${small} aria-label=${small && `Export ${visibleText(group)}`} onClick=${() => setOpen(true)}>Export<//>
     ${isOpen && html`<${ExportDialog} group=${group} filters=${filters} onClose=${() => setOpen(false)} />`}`;
 }
 
