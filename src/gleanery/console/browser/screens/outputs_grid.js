@@ -47,7 +47,7 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
           top=${(start + at) * rowHeight} isSelected=${row.output_id === selected} />`)}
       </div>
     </div>
-    <${Rest} loaded=${loaded} />
+    <div role="row"><div role="gridcell" aria-colspan=${columns.length + FIXED}><${Rest} loaded=${loaded} /></div></div>
   </div>`;
 }
 
