@@ -45,9 +45,10 @@ export function onSendingElsewhere(key, show) {
 
 /** Sends a review, which is one request or two. Returns the result of each. Only one tab sends at a time. */
 export function sendReview(key, group, status, bodies) {
-  return navigator.locks.request(PREFIX + JSON.stringify(key), async () => {
+  const lock = PREFIX + JSON.stringify(key);
+  return navigator.locks.request(lock, async () => {
     const before = readSending(key);
-    if (before.isFinished) throw new Error(SENT);
+    if (before.isFinished || (await isHeld(`${lock} sent`))) throw new Error(SENT);
     const results = [];
     for (const body of toSend(before, status, bodies)) {
       const isFirst = bodies.length === 2 && body.status === "approved" && !body.output_ids;
@@ -55,10 +56,22 @@ export function sendReview(key, group, status, bodies) {
       write(key, { isApproved: isFirst || before.isApproved });
     }
     write(key, { isFinished: true });
+    await hold(`${lock} sent`);
     return results;
   }).catch((problem) => {
     throw readSending(key).isApproved ? new Error(`${HALF_SENT} ${problem.message}`) : problem;
   });
+}
+
+/** Holds a lock as long as this tab lives. Other tabs see it at once, but what is stored only some time later. */
+function hold(name) {
+  return new Promise((held) => {
+    navigator.locks.request(name, () => new Promise(() => held()));
+  });
+}
+
+async function isHeld(name) {
+  return (await navigator.locks.query()).held.some((lock) => lock.name === name);
 }
 
 /** Returns the bodies that are left. What the service may have comes first, exactly as it was. */
