@@ -235,15 +235,15 @@ def test_the_routes_need_the_scopes(service: Service, client: Client) -> None:
 
 
 def test_the_work_for_an_output_grows_with_its_fields_only() -> None:
-    """All fields have changed. The calls are counted, because a time says little."""
+    """Half of them have changed. The calls are counted, because a time says little."""
 
     def calls(fields: int) -> int:
         item = json.loads(str(EXAMPLES["export_outputs"].response).splitlines()[0])
         texts = [
-            json.dumps(item | {"data": {f"field{n}": n + change for n in range(fields)}}).encode()
-            for change in (0, 1)
+            json.dumps(item | {"data": {f"field{n}": n * sign for n in range(fields)}}).encode()
+            for sign in (1, -1)
         ]
-        changes = json.dumps([{"path": f"field{n}"} for n in range(fields)]).encode()
+        changes = json.dumps([{"path": f"field{n}"} for n in range(0, fields, 2)]).encode()
         found = SampledOutput("changed", None, texts[1], texts[0], changes)
         profile = cProfile.Profile()
         profile.runcall(console_sample._compare, found, texts[1])
