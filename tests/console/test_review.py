@@ -317,8 +317,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)])
 def test_hostile_outputs_are_shown_as_text_and_accessibly(
     service: Service, browser: Browser, client: Client, size: Any, scheme: Any
 ) -> None:

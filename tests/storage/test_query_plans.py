@@ -36,6 +36,7 @@ from gleanery.storage.sessions import (
 )
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
+from tests.support.batches import batches
 from tests.support.databases import undo_newest_migration
 from tests.support.outputs import output
 from tests.support.service import Service
@@ -239,8 +240,13 @@ def is_seek(access: Access) -> bool:
     return is_range and not access.tested & {"group_id", "seq", *FILTERS}
 
 
-@pytest.mark.parametrize("name", ON_OUTPUTS)
-def test_outputs_are_found_by_seeks(planner: Planner, engine: str, name: str) -> None:
+@pytest.mark.parametrize("names", batches(ON_OUTPUTS))
+def test_outputs_are_found_by_seeks(planner: Planner, engine: str, names: list[str]) -> None:
+    for name in names:
+        assert_seeks(planner, engine, name)
+
+
+def assert_seeks(planner: Planner, engine: str, name: str) -> None:
     found = planner.plan(ON_OUTPUTS[name])
     assert found.of("outputs")
     accesses = [*found.of("outputs"), *found.of("approved_versions")]
