@@ -26,7 +26,7 @@ from gleanery.storage.groups import catalog, overview, waiting
 from gleanery.storage.outputs import apply, approved_view, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.reviews import reading
+from gleanery.storage.reviews import job_history, reading
 from gleanery.storage.sessions import (
     cookies,
     local_storage,
@@ -507,3 +507,19 @@ def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
 def test_a_review_is_found_by_its_id(planner: Planner) -> None:
     [access] = planner.plan(reading._ONE).of("reviews")
     assert access.bounds == {"organization_id=", "review_id="}
+
+
+def test_the_newest_reviews_of_a_job_are_not_sorted(planner: Planner) -> None:
+    found = planner.plan(job_history._NEWEST)
+    [access] = found.of("reviews")
+    assert access.index == "reviews_of_job"
+    assert access.bounds >= {"group_id=", "job_id="}
+    assert not found.sorts
+
+
+def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: Planner) -> None:
+    found = planner.plan(job_history._LAST_APPROVAL)
+    [access] = found.of("reviews")
+    assert access.index == "reviews_approving_job"
+    assert access.bounds >= {"group_id=", "job_id="}
+    assert not found.sorts
