@@ -18,12 +18,13 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long base pythons proxies browser sessions guides generators integrations check bench faults fuzz model format client reference constraints clean
+.PHONY: help demo quick test extended long base pythons proxies browser sessions guides generators integrations check bench faults fuzz model format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (under 12 minutes)"
+	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers (10 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
@@ -51,10 +52,10 @@ demo: $(VENV)/.runtime
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist worksteal --durations=10
 
 quick: $(VENV)/.dev
-	$(PYTEST) -m 'not thorough' $(ARGS)
+	$(PYTEST) -m 'not thorough and not extended' $(ARGS)
 
 test: $(VENV)/.dev chromium-if-possible
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m 'not extended' $(ARGS)
 
 # Without Chromium the tests of the console are skipped, and say so. A Debian package; other systems need the program.
 # The tests draw text, so a font is needed.
@@ -77,6 +78,9 @@ check: $(VENV)/.dev
 	$(BIN)/python checks/sync_client.py --check
 	$(BIN)/python checks/console_vendor.py
 	$(BIN)/python checks/advisories.py
+
+extended: $(VENV)/.dev
+	$(PYTEST) -m extended $(ARGS)
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
@@ -180,7 +184,7 @@ $(VENV)-bench/.made: constraints-bench.txt
 # GLEANERY_FUZZ_EXAMPLES is how many per operation and property, GLEANERY_FUZZ_SECONDS per target.
 fuzz: export GLEANERY_FUZZ_EXAMPLES ?= 500
 fuzz: $(VENV)/.fuzz
-	$(BIN)/pytest -s tests/api/test_contract.py -k schemathesis
+	$(BIN)/pytest -s tests/api/test_contract.py -k all_phases
 	$(BIN)/pytest --hypothesis-profile=default tests/values/test_parsing.py tests/values/test_properties.py tests/client/sessions tests/project/test_fuzz.py
 	$(BIN)/python -m fuzz $(ARGS)
 

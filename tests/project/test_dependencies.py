@@ -289,7 +289,7 @@ def test_every_pin_is_looked_up() -> None:
     assert {pin for file in PIN_FILES for pin in pins(file).items()} <= server.asked
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_known_vulnerability_fails_the_check() -> None:
     with answering(Advisories("hatchling")) as server:  # pinned in the second file
         done = look_up(server.url)
