@@ -19,7 +19,6 @@ PAGES = 100
 ITEMS_PER_PAGE = 300
 _SPIDER = Path(__file__).parent / "scrapy_spider.py"
 _PIPELINE, _FEED = "pipeline", "feed"
-_SECONDS = "elapsed_time_seconds"
 
 
 def measure(environment: Environment) -> None:
@@ -74,4 +73,4 @@ def _rate(site: str, folder: Path, options: dict[str, str], counted: str) -> flo
     found = json.loads(stats.read_text())
     if found.get(counted) != PAGES * ITEMS_PER_PAGE:
         raise NotMeasured(f"scrapy: {found.get(counted)} of {PAGES * ITEMS_PER_PAGE} items")
-    return PAGES * ITEMS_PER_PAGE / float(found[_SECONDS])
+    return PAGES * ITEMS_PER_PAGE / float(found["seconds"])

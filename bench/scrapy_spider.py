@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,5 +41,7 @@ class Products(scrapy.Spider):
 
     def closed(self, reason: str) -> None:
         assert self.crawler.stats is not None
-        stats = {"reason": reason, **self.crawler.stats.get_stats()}
+        stats = self.crawler.stats.get_stats()
+        seconds = (datetime.now(UTC) - stats["start_time"]).total_seconds()
+        stats = {**stats, "reason": reason, "seconds": seconds}
         Path(self.stats).write_text(json.dumps(stats, default=str))

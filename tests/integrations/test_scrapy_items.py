@@ -176,7 +176,7 @@ def test_other_key_fields_than_those_of_the_group_are_an_error(
     project: Project, client: Client
 ) -> None:
     client.put("/v1/groups/items", json={"key_fields": ["country"]})
-    names = {"GLEANERY_URL_FIELD": "link", "GLEANERY_KEY_FIELDS": ["country", "sku"]}
+    names = {"GLEANERY_URL_FIELD": "link", "GLEANERY_KEY_FIELDS": "country,sku"}
     run = project.run(_KEYED, "-a", "day=1", GLEANERY_CLOSE_SECONDS=60, **names)
     assert run.count("spooled") == 4  # they are kept for a run with the right settings
     assert "The key fields of the group items are country, and GLEANERY_KEY_FIELDS" in run.log
@@ -220,4 +220,3 @@ def test_batches_are_sent_when_they_are_old(project: Project, client: Client) ->
 """
     run = project.run(spider, GLEANERY_BATCH_SECONDS=0.2)
     assert (run.count("created"), run.count("batches")) == (2, 2), run.log
-    assert run.stats["elapsed_time_seconds"] < 9
