@@ -15,7 +15,8 @@ _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _FILES_PRIORITY = 1
 """Scrapy's manual gives its files pipeline this priority: later pipelines see the files."""
 _ITEMS_PRIORITY = 900  # after the pipelines of the project, which change and drop items
-_COOKIES_PRIORITY = 690  # just before Scrapy's CookiesMiddleware (700), which sends the cookies
+_COOKIES_PRIORITY = 700  # of Scrapy's CookiesMiddleware, which it replaces
+_SCRAPY_COOKIES = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 
 
 class Addon:
@@ -31,6 +32,7 @@ class Addon:
         if settings.getbool("GLEANERY_SESSIONS"):
             component = f"{_PACKAGE}.cookies.GleaneryCookiesMiddleware"
             _install(settings, _MIDDLEWARES, component, _COOKIES_PRIORITY)
+            _set_member(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
         _set_member(settings, "FEED_STORAGES", "gleanery", f"{_PACKAGE}.feed.GleaneryFeedStorage")
 
 

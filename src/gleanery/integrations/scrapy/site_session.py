@@ -9,10 +9,15 @@ from dataclasses import replace
 from http import cookiejar
 from typing import TYPE_CHECKING, Any
 
-from gleanery.client import AsyncLease, ClientError, Conflict, Invalid, LeaseLost
-from gleanery.client.sessions import Cookie, InvalidSession, SessionState
-from gleanery.client.sessions import from_cookiejar, read, to_cookiejar
-
+from gleanery.client import AsyncLease, Conflict, Invalid
+from gleanery.client.sessions import (
+    Cookie,
+    InvalidSession,
+    SessionState,
+    from_cookiejar,
+    read,
+    to_cookiejar,
+)
 from gleanery.integrations.scrapy.sites import session_domain
 
 if TYPE_CHECKING:
