@@ -30,7 +30,8 @@ class GleanerySettings:
     url_field: str = "url"
     key_fields: tuple[str, ...] = ()
     file_fields: tuple[str, ...] = ()
-    """Fields of an item that hold ids of stored files."""
+    """Fields of an item that name stored files: an id, a list of ids, or a list of results of the
+    files pipeline, each with the member ``id``. The output gets references to these files."""
     batch_size: int = _MAX_BATCH_SIZE
     batch_seconds: float = 5.0
     max_retries: int = 4
