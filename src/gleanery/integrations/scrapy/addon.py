@@ -31,16 +31,18 @@ class Addon:
             _install(settings, _PIPELINES, component, _FILES_PRIORITY)
         if settings.getbool("GLEANERY_SESSIONS"):
             component = f"{_PACKAGE}.cookies.GleaneryCookiesMiddleware"
-            _install(settings, _MIDDLEWARES, component, _COOKIES_PRIORITY)
-            _set_member(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
+            if _install(settings, _MIDDLEWARES, component, _COOKIES_PRIORITY):
+                _set_member(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
         _set_member(settings, "FEED_STORAGES", "gleanery", f"{_PACKAGE}.feed.GleaneryFeedStorage")
 
 
-def _install(settings: BaseSettings, name: str, path: str, priority: int) -> None:
+def _install(settings: BaseSettings, name: str, path: str, priority: int) -> bool:
     """Add a component, unless the project names it: also with None, to leave it out."""
     component = load_object(path)
-    if not any(_is_named(key, component) for key in settings.getdict(name)):
-        _set_member(settings, name, path, priority)
+    if any(_is_named(key, component) for key in settings.getdict(name)):
+        return False
+    _set_member(settings, name, path, priority)
+    return True
 
 
 def _is_named(key: Any, component: type) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PLAYWRIGHT = "playwright"
 _LONG_AGO = 1  # second of 1970: the service removes expired cookies
-_WAIT_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _MAX_COOKIES = 1000  # in one request
 
 _log = logging.getLogger(__name__)
@@ -68,15 +68,18 @@ class SiteSession:
 
         While it waits for another holder, it asks whether the lease is still needed.
         """
-        deadline = time.monotonic() + wait
+        deadline, poll_seconds = time.monotonic() + wait, 0.0
         while True:
-            left = max(deadline - time.monotonic(), 0.0)
-            lease = self._session.lease(seconds, wait=min(left, _WAIT_SECONDS))
+            left = deadline - time.monotonic()
+            lease = self._session.lease(seconds, wait=min(max(left, 0.0), poll_seconds))
             try:
                 await lease.__aenter__()
             except Conflict:
                 if left <= 0 or not is_needed():
                     raise
+                if not poll_seconds:
+                    _log.info("Waiting for the lease of %s, which another worker has", self.domain)
+                poll_seconds = _POLL_SECONDS
             else:
                 self._lease = lease
                 return self._read(lease.playwright())
