@@ -39,7 +39,7 @@ def data(client: Client, group: str = "items") -> list[dict[str, Any]]:
 )
 def test_all_items_are_stored(project: Project, client: Client, reactor: str) -> None:
     run = project.run(numbered(2500), TWISTED_REACTOR=f"twisted.internet.{reactor}")
-    assert run.stats["reason"] == "finished", run.log
+    assert run.stats["finish_reason"] == "finished", run.log
     assert (run.count("created"), run.count("batches")) == (2500, 3), run.log
     assert run.stats["item_scraped_count"] == 2500
     stored = client.items("items", limit=1000)

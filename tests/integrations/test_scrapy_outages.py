@@ -77,7 +77,7 @@ def test_a_crawl_goes_on_while_the_service_is_down(
     wait_for_page(project, min(page + 10, 59))  # the crawl continues
     gate.start()
     run = project.finish(process)
-    assert run.stats["reason"] == "finished"
+    assert run.stats["finish_reason"] == "finished"
     assert run.count("created") + run.count("unchanged") >= 3000
     assert run.count("spooled") == run.count("sent_from_spool") > 0
     assert run.log.count("Gleanery does not store items") >= 1
@@ -93,7 +93,7 @@ def test_the_next_run_sends_first_what_an_earlier_one_could_not_send(
     run = project.run(_SLOW, "-a", "pages=4", "-a", "value=old")
     assert (run.count("spooled"), run.count("created")) == (200, 0)
     assert "the next run of this spider sends them first" in run.log
-    assert len(project.spooled()) == 2
+    assert project.spooled()
     gate.start()
     again = project.run(_SLOW, "-a", "pages=2", "-a", "value=new")
     assert (again.count("sent_from_spool"), again.count("created")) == (200, 200), again.log
@@ -159,8 +159,6 @@ def test_a_spider_that_is_stopped_by_force_keeps_its_items(
     lines = [line for path in project.spooled() for line in path.read_bytes().splitlines()]
     stored = {json.loads(line)["source_url"] for line in lines}
     assert stored >= urls(page * 50)
-    assert process.stderr
-    process.stderr.close()
 
 
 def test_a_service_that_does_not_respond_holds_back_the_spider(
@@ -201,7 +199,7 @@ def test_nothing_is_lost_when_the_service_is_killed(tmp_path: Path, seconds: int
     with start_service(data, port), Client(url, token) as client:
         run = project.finish(process)
         assert values(client).keys() == urls(5000), run.log
-    assert run.stats["reason"] == "finished"
+    assert run.stats["finish_reason"] == "finished"
     assert not project.spooled()
 
 
@@ -217,7 +215,7 @@ def test_two_runs_at_once_have_spools_of_their_own(
     project: Project, client: Client, gate: Forwarder
 ) -> None:
     gate.stop()
-    processes: list[subprocess.Popen[str]] = [
+    processes: list[subprocess.Popen[bytes]] = [
         project.start(_SLOW, "-a", "pages=8", "-a", "seconds=0.2") for _ in range(2)
     ]
     for process in processes:

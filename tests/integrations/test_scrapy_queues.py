@@ -76,9 +76,9 @@ def test_a_batch_is_taken_only_if_it_is_stored() -> None:
     add_all(pending, 3)
 
     def fail(_: object) -> None:
-        raise OSError
+        raise OSError("The disk is full")
 
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="full"):
         pending.take_all(fail)
     assert pending.items() == 3
     pending.take_all(lambda _: None)
@@ -125,7 +125,7 @@ def test_an_unfinished_file_is_removed(tmp_path: Path) -> None:
 def test_a_batch_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "spool").write_bytes(b"")  # no folder
     spool = Spool(tmp_path / "spool")
-    with pytest.raises(OSError):
+    with pytest.raises(NotADirectoryError):
         spool.append([b"1"])
     assert len(spool) == 0
 

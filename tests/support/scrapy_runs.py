@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,18 +13,16 @@ from tests.support.process import environment
 
 ADDON = {"gleanery.integrations.scrapy.Addon": 500}
 _WAIT_SECONDS = 180
+_MODULES = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent.parent.parent), os.environ.get("PYTHONPATH")])
+)
 _HEADER = """
-import json
 from pathlib import Path
 import scrapy
 
 class Base(scrapy.Spider):
     name = "shop"
     start_urls = ["data:,"]  # a response without a network
-
-    def closed(self, reason):
-        stats = {"reason": reason, **self.crawler.stats.get_stats()}
-        Path("stats.json").write_text(json.dumps(stats, default=str))
 
 """
 
@@ -44,6 +43,7 @@ class Project:
 
     def __init__(self, folder: Path, url: str, token: str | None, **settings: Any) -> None:
         self.folder = folder
+        self.log = folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
         self.settings: dict[str, Any] = {
             "ADDONS": ADDON,
@@ -52,10 +52,12 @@ class Project:
             "GLEANERY_GROUP": "items",
             "GLEANERY_CLOSE_SECONDS": 0,
             "TELNETCONSOLE_ENABLED": False,
+            "LOG_LEVEL": "INFO",
+            "STATS_CLASS": "tests.support.scrapy_stats.WrittenStats",
             **settings,
         }
 
-    def start(self, spider: str, *arguments: str, **settings: Any) -> subprocess.Popen[str]:
+    def start(self, spider: str, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
         """Start a spider: a path, or the body of a class."""
         path = self.folder / "spider.py"
         if spider.endswith(".py"):
@@ -65,23 +67,21 @@ class Project:
         (self.folder / "stats.json").unlink(missing_ok=True)
         options = [f"{name}={_as_text(v)}" for name, v in {**self.settings, **settings}.items()]
         pairs = [part for option in options for part in ("-s", option)]
-        return subprocess.Popen(
-            [sys.executable, "-m", "scrapy", "runspider", str(path), *pairs, *arguments],
-            cwd=self.folder,
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-m", "scrapy", "runspider", str(path), *pairs, *arguments]
+        # not to a pipe: one that nobody reads stops the spider
+        with self.log.open("wb") as log:
+            return subprocess.Popen(
+                command, cwd=self.folder, env=environment(PYTHONPATH=_MODULES), stderr=log
+            )
 
-    def finish(self, process: subprocess.Popen[str]) -> Run:
+    def finish(self, process: subprocess.Popen[bytes]) -> Run:
         """Wait for the end of a run."""
         try:
-            _, log = process.communicate(timeout=_WAIT_SECONDS)
+            process.wait(timeout=_WAIT_SECONDS)
         finally:
             process.kill()
         stats = self.folder / "stats.json"
-        return Run(json.loads(stats.read_text()) if stats.exists() else {}, log)
+        return Run(json.loads(stats.read_text()) if stats.exists() else {}, self.log.read_text())
 
     def run(self, spider: str, *arguments: str, **settings: Any) -> Run:
         return self.finish(self.start(spider, *arguments, **settings))
