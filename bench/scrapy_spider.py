@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,5 +44,6 @@ class Products(scrapy.Spider):
         assert self.crawler.stats is not None
         stats = self.crawler.stats.get_stats()
         seconds = (datetime.now(UTC) - stats["start_time"]).total_seconds()
-        stats = {**stats, "reason": reason, "seconds": seconds}
+        own = {"seconds": seconds, "processor_seconds": time.process_time()}
+        stats = {**stats, **own, "reason": reason}
         Path(self.stats).write_text(json.dumps(stats, default=str))
