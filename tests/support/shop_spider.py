@@ -64,7 +64,23 @@ class PageSpider(scrapy.Spider):
             yield scrapy.Request(url, dont_filter=True, meta=dict(meta), errback=self.fail)
 
     def parse(self, response: Response) -> Iterator[Any]:
-        yield {"url": response.url, "text": response.text}
+        yield {"url": response.url}
 
     def fail(self, failure: Any) -> None:
         self.crawler.stats.inc_value(f"page/{failure.type.__name__}")
+
+
+class ItemSpider(scrapy.Spider):
+    """Yields items without a network: so many, of which the last ones have no URL."""
+
+    name = "items"
+    start_urls = ["data:,"]
+    number = "5"
+    invalid = "0"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        number, invalid = int(self.number), int(self.invalid)
+        for index in range(number):
+            yield {"url": f"https://shop.example/{index}", "sku": f"é{index}", "price": index}
+        for index in range(invalid):
+            yield {"sku": f"x{index}"}

@@ -21,7 +21,7 @@ from gleanery.client import PushFailed, PushReport
 from gleanery.client.items import InvalidItem as UnsendableItem
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
 from gleanery.integrations.scrapy.keys import uses_group_key, without_key
-from gleanery.integrations.scrapy.settings import GleanerySettings
+from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("jsonlines", "jsonl", "jl")
 _FOLDER = "feeds"
-_MAX_RETRIES = 12  # the feed waits for a service that is down, for about 50 seconds
 _COUNTS = ("created", "updated", "unchanged")
 
 _log = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
             file.close()
 
     def _push(self, file: IO[bytes]) -> _Outcome:
-        retries = max(self._settings.max_retries, _MAX_RETRIES)
+        retries = patient_retries(self._crawler.settings)
         group = self._settings.require_group()
         try:
             with self._settings.client(max_retries=retries) as client:

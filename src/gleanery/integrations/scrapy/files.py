@@ -20,13 +20,12 @@ from twisted.python.failure import Failure
 
 from gleanery.client import ClientError, StoredFile
 from gleanery.integrations.scrapy.coroutines import CoroutineRunner, download
-from gleanery.integrations.scrapy.settings import GleanerySettings
+from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-_MAX_RETRIES = 12  # the files wait for a service that is down, for about 50 seconds
 _MAX_VERSION = 1024  # limits of the service
 _MAX_FILENAME = 255
 _OK = 200
@@ -57,8 +56,7 @@ class GleaneryFilesPipeline(FilesPipeline):
     def __init__(self, settings: GleanerySettings, *, crawler: Crawler) -> None:
         super().__init__("gleanery://service", crawler=crawler)
         self._runner = CoroutineRunner()
-        retries = max(settings.max_retries, _MAX_RETRIES)
-        self._client = settings.async_client(max_retries=retries)
+        self._client = settings.async_client(max_retries=patient_retries(crawler.settings))
         # A file is in memory from its download until it is stored, so that a slow service
         # must not let downloads go on.
         self._slots = DeferredSemaphore(max(crawler.settings.getint("CONCURRENT_REQUESTS"), 1))
