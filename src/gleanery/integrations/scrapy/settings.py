@@ -53,7 +53,7 @@ class GleanerySettings:
             group=settings.get("GLEANERY_GROUP") or None,
             job=settings.get("GLEANERY_JOB") or spider,
             url_field=settings.get("GLEANERY_URL_FIELD") or "url",
-            key_fields=tuple(settings.getlist("GLEANERY_KEY_FIELDS")),
+            key_fields=_names(settings, "GLEANERY_KEY_FIELDS"),
             file_fields=_file_fields(settings),
             batch_size=settings.getint("GLEANERY_BATCH_SIZE", _MAX_BATCH_SIZE),
             batch_seconds=settings.getfloat("GLEANERY_BATCH_SECONDS", 5.0),
@@ -112,10 +112,14 @@ def patient_retries(settings: BaseSettings) -> int:
 
 def _file_fields(settings: BaseSettings) -> tuple[str, ...]:
     """Return the fields with ids of files: those of the files pipeline, if it is on."""
-    names = settings.getlist("GLEANERY_FILE_FIELDS")
+    names = _names(settings, "GLEANERY_FILE_FIELDS")
     if not names and settings.getbool("GLEANERY_FILES"):
-        names = [settings.get("FILES_RESULT_FIELD") or "files"]
-    return tuple(names)
+        return (settings.get("FILES_RESULT_FIELD") or "files",)
+    return names
+
+
+def _names(settings: BaseSettings, setting: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in settings.getlist(setting))
 
 
 def _explain(error: ClientNotConfigured) -> str:
