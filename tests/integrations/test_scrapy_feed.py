@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scrapy.exceptions import NotConfigured
+from scrapy.settings import Settings
 
+from gleanery.integrations.scrapy.feed import GleaneryFeedStorage
 from tests.support.crawls import ASYNCIO, SELECT, SPIDERS, crawl
 from tests.support.process import environment, gleanery_in_process
 from tests.support.service import Client, Service
+from tests.support.shop_spider import ItemSpider
 
 pytestmark = pytest.mark.thorough
 
@@ -81,8 +87,6 @@ def test_a_feed_that_cannot_be_sent_is_kept_and_can_be_sent_later(
     [path] = kept(tmp_path)
     found = re.search(r"store it with: gleanery (.*)$", done.log, re.MULTILINE)
     assert found is not None
-    import shlex
-
     arguments = shlex.split(found[1])
     arguments[arguments.index(next(one for one in arguments if one.endswith(".jsonl")))] = str(path)
     sent = gleanery_in_process(
@@ -99,9 +103,9 @@ def test_the_command_line_of_scrapy(service: Service, client: Client, tmp_path: 
     )
     root = Path(__file__).parents[2]
     options = ["-s", 'ADDONS={"gleanery.integrations.scrapy.Addon": 500}']
+    options += ["-O", "gleanery://prices/shop:jsonlines"]
     done = subprocess.run(
-        [sys.executable, "-m", "scrapy", "runspider", "spider.py", *options]
-        + ["-O", "gleanery://prices/shop:jsonlines"],
+        [sys.executable, "-m", "scrapy", "runspider", "spider.py", *options],
         cwd=tmp_path,
         env=environment(
             PYTHONPATH=f"{root / 'src'}:{root}",
@@ -131,15 +135,8 @@ def test_the_command_line_of_scrapy(service: Service, client: Client, tmp_path: 
         ),
     ],
 )
-def test_a_wrong_feed_is_an_error(
-    service: Service,
-    client: Client,
-    tmp_path: Path,
-    uri: str,
-    options: dict[str, Any],
-    reason: str,
-) -> None:
-    settings = {**settings_of(service, client), "FEEDS": {uri: options}}
-    done = crawl(tmp_path, "ItemSpider", settings)
-    assert reason in done.log
-    assert done.stats["log_count/ERROR"] >= 1
+def test_a_wrong_feed_is_an_error(uri: str, options: dict[str, Any], reason: str) -> None:
+    values = {"GLEANERY_URL": "http://127.0.0.1:9", "GLEANERY_TOKEN": "token"}
+    crawler: Any = SimpleNamespace(settings=Settings(values), spider=ItemSpider(), stats=None)
+    with pytest.raises(NotConfigured, match=reason):
+        GleaneryFeedStorage.from_crawler(crawler, uri, feed_options=options)

@@ -75,8 +75,9 @@ class GleaneryFeedStorage(BlockingFeedStorage):
 
     def store(self, file: IO[bytes]) -> Deferred[None]:
         """Store the feed in a thread. The result is an error if an item is not stored."""
-        stored: Any = super().store(file)
-        return stored.addCallback(self._finish, Path(file.name))
+        pushed: Any = super().store(file)
+        stored: Deferred[None] = pushed.addCallback(self._finish, Path(file.name))
+        return stored
 
     def _store_in_thread(self, file: IO[bytes]) -> Any:
         try:
