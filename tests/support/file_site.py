@@ -43,7 +43,7 @@ class _Connection(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.wfile.write(site.content)
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         pass

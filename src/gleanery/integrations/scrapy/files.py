@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 try:
     from scrapy.pipelines.media import FileException
 except ImportError:  # before Scrapy 2.14
-    from scrapy.pipelines.files import FileException
+    from scrapy.pipelines.files import FileException  # type: ignore[no-redef]
 
 _MAX_VERSION = 1024  # limits of the service
 _MAX_FILENAME = 255
