@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from examples.shop import SESSION, running_shop
+from tests.support.browser import chromium_path
 from tests.support.cookie_site import COOKIE, SECRET, CookieSite, running_cookie_site
 from tests.support.crawls import ASYNCIO, SELECT, RunningCrawl, crawl
 from tests.support.service import Client, Service
@@ -117,7 +118,7 @@ def test_a_profile_has_cookies_of_its_own(
     store(client, 70, profile="buyer")
     settings = settings_of(service, client)
     urls = f"{site.url}/ {site.url}/redirect"
-    crawl(tmp_path, "PageSpider", settings, urls=urls, profile="buyer")
+    crawl(tmp_path, "PageSpider", settings, urls=urls, meta='{"gleanery_profile": "buyer"}')
     assert site.received == values(70, 71, 72)
     assert stored(client, "buyer")[COOKIE] == f"{SECRET}73"
     assert stored(client)[COOKIE] == f"{SECRET}0"
@@ -134,6 +135,34 @@ def test_localhost_has_cookies(
     crawl(tmp_path, "PageSpider", settings_of(service, client), urls=f"{url} {url}")
     assert site.received == values(0, 1)
     assert stored(client, host="localhost")[COOKIE] == f"{SECRET}2"
+
+
+def test_a_cookie_jar_of_the_spider_has_no_session(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    store(client)
+    settings = settings_of(service, client)
+    crawl(tmp_path, "PageSpider", settings, urls=site.url, meta='{"cookiejar": 1}')
+    crawl(tmp_path, "PageSpider", settings, urls=site.url, meta='{"dont_merge_cookies": true}')
+    assert site.received == ["", ""]
+
+
+def test_a_browser_starts_with_the_session(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    store(client)
+    handler = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
+    settings = settings_of(
+        service,
+        client,
+        DOWNLOAD_HANDLERS={"http": handler},
+        PLAYWRIGHT_LAUNCH_OPTIONS={"executable_path": chromium_path(), "args": ["--no-sandbox"]},
+    )
+    urls = f"{site.url}/ {site.url}/redirect {site.url}/"
+    done = crawl(tmp_path, "PageSpider", settings, urls=urls, meta='{"playwright": true}')
+    assert site.received == values(0, 1, 2, 3)
+    assert stored(client) == {COOKIE: f"{SECRET}4", "theme": "dark"}
+    assert SECRET not in done.log
 
 
 def test_a_crawl_waits_for_the_lease_of_another_worker(

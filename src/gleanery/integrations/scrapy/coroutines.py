@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from twisted.python.failure import Failure
 
 T = TypeVar("T")
 
@@ -89,9 +88,9 @@ def start(coroutine: Coroutine[Any, Any, object]) -> None:
     deferred_from_coro(coroutine).addErrback(_log_failure)
 
 
-def _log_failure(failure: Failure) -> None:
+def _log_failure(failure: Any) -> None:
     details = (failure.type, failure.value, failure.getTracebackObject())
-    _log.error("Unexpected error", exc_info=details)  # type: ignore[arg-type]
+    _log.error("Unexpected error", exc_info=details)
 
 
 def call_later(seconds: float, function: Callable[[], object]) -> Timer:

@@ -20,14 +20,13 @@ from gleanery.integrations.scrapy.coroutines import (
     close_spider,
     start,
 )
-from gleanery.integrations.scrapy.settings import GleanerySettings
+from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 from gleanery.integrations.scrapy.site_session import SiteSession
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http.cookies import CookieJar
 
-_MAX_RETRIES = 12  # requests wait for a service that is down, for about 50 seconds
 _UNAVAILABLE = "gleanery_session_unavailable"
 _LEASE_LOST = "gleanery_lease_lost"
 
@@ -83,7 +82,7 @@ class CrawlSessions:
         self._crawler = crawler
         self._jar_of = jar_of
         self._runner = CoroutineRunner()
-        self._client = settings.async_client(max_retries=max(settings.max_retries, _MAX_RETRIES))
+        self._client = settings.async_client(max_retries=patient_retries(crawler.settings))
         self._sessions: dict[SessionKey, SiteSession] = {}
         self._loading: dict[SessionKey, list[Deferred[None]]] = {}
         self._timer: Timer | None = None

@@ -21,7 +21,7 @@ from gleanery.client import PushFailed, PushReport
 from gleanery.client.items import InvalidItem as UnsendableItem
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
 from gleanery.integrations.scrapy.keys import uses_group_key, without_key
-from gleanery.integrations.scrapy.settings import GleanerySettings
+from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("jsonlines", "jsonl", "jl")
 _FOLDER = "feeds"
-_MAX_RETRIES = 12  # the feed waits for a service that is down, for about 50 seconds
 _COUNTS = ("created", "updated", "unchanged")
 
 _log = logging.getLogger(__name__)
@@ -76,8 +75,9 @@ class GleaneryFeedStorage(BlockingFeedStorage):
 
     def store(self, file: IO[bytes]) -> Deferred[None]:
         """Store the feed in a thread. The result is an error if an item is not stored."""
-        stored: Any = super().store(file)
-        return stored.addCallback(self._finish, Path(file.name))
+        pushed: Any = super().store(file)
+        stored: Deferred[None] = pushed.addCallback(self._finish, Path(file.name))
+        return stored
 
     def _store_in_thread(self, file: IO[bytes]) -> Any:
         try:
@@ -88,7 +88,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
             file.close()
 
     def _push(self, file: IO[bytes]) -> _Outcome:
-        retries = max(self._settings.max_retries, _MAX_RETRIES)
+        retries = patient_retries(self._crawler.settings)
         group = self._settings.require_group()
         try:
             with self._settings.client(max_retries=retries) as client:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from itemadapter import ItemAdapter
 from scrapy import Request, signals
+from scrapy.exceptions import DropItem
 from scrapy.http.request import NO_CALLBACK
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.pipelines.media import MediaPipeline
@@ -20,13 +21,18 @@ from twisted.python.failure import Failure
 
 from gleanery.client import ClientError, StoredFile
 from gleanery.integrations.scrapy.coroutines import CoroutineRunner, download
-from gleanery.integrations.scrapy.settings import GleanerySettings
+from gleanery.integrations.scrapy.crawl_sessions import SessionUnavailable
+from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-_MAX_RETRIES = 12  # the files wait for a service that is down, for about 50 seconds
+try:
+    from scrapy.pipelines.media import FileException
+except ImportError:  # before Scrapy 2.14
+    from scrapy.pipelines.files import FileException  # type: ignore[no-redef]
+
 _MAX_VERSION = 1024  # limits of the service
 _MAX_FILENAME = 255
 _OK = 200
@@ -34,8 +40,8 @@ _OK = 200
 _log = logging.getLogger(__name__)
 
 
-class FileError(Exception):
-    """A file was not downloaded or not stored."""
+class FileError(FileException):
+    """A file is not downloaded, or not stored."""
 
 
 class _NoStore:
@@ -57,8 +63,9 @@ class GleaneryFilesPipeline(FilesPipeline):
     def __init__(self, settings: GleanerySettings, *, crawler: Crawler) -> None:
         super().__init__("gleanery://service", crawler=crawler)
         self._runner = CoroutineRunner()
-        retries = max(settings.max_retries, _MAX_RETRIES)
-        self._client = settings.async_client(max_retries=retries)
+        self._client = settings.async_client(max_retries=patient_retries(crawler.settings))
+        self._are_required = crawler.settings.getbool("GLEANERY_FILES_REQUIRED")
+        self._has_no_session = False
         # A file is in memory from its download until it is stored, so that a slow service
         # must not let downloads go on.
         self._slots = DeferredSemaphore(max(crawler.settings.getint("CONCURRENT_REQUESTS"), 1))
@@ -89,6 +96,8 @@ class GleaneryFilesPipeline(FilesPipeline):
         if not results:
             return item
         ids = [file["id"] for ok, file in results if ok]
+        if len(ids) < len(results):
+            self._handle_failures(len(results) - len(ids))
         is_single = isinstance(self._urls_of(item), str)
         try:
             ItemAdapter(item)[self.files_result_field] = next(iter(ids), None) if is_single else ids
@@ -98,6 +107,12 @@ class GleaneryFilesPipeline(FilesPipeline):
                 "its files: add it, or set FILES_RESULT_FIELD"
             ) from None
         return item
+
+    def _handle_failures(self, number: int) -> None:
+        """Drop the item, if it must not replace a stored output that has its files."""
+        self._count("gleanery/files_failed", number)
+        if self._has_no_session or self._are_required:
+            raise DropItem(f"{number} files of the item are not stored")
 
     def _urls_of(self, item: Any) -> Any:
         return ItemAdapter(item).get(self.files_urls_field)
@@ -111,14 +126,14 @@ class GleaneryFilesPipeline(FilesPipeline):
             response = await self._download(request)
             status = "cached" if "cached" in response.flags else "downloaded"
             return self._describe(request, await self._store(request, response), status)
-        except Exception as error:
-            self._count("gleanery/files_failed")
-            if isinstance(error, FileError):
-                raise
-            if isinstance(error, ClientError):
-                raise FileError(f"{request} is not stored: {error}") from error
-            self.media_failed(Failure(), request, info)  # logs and raises as Scrapy does
+        except FileError:
             raise
+        except ClientError as error:
+            raise FileError(f"{request} is not stored: {error}") from error
+        except Exception as error:
+            self._has_no_session |= isinstance(error, SessionUnavailable)
+            self.media_failed(Failure(), request, info)  # type: ignore[no-untyped-call]
+            raise  # media_failed logs the error, and raises it as Scrapy does
         finally:
             self._slots.release()
 
@@ -157,14 +172,13 @@ class GleaneryFilesPipeline(FilesPipeline):
         return await download(self.crawler, request)
 
     async def _store(self, request: Request, response: Response) -> StoredFile:
-        media_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
         stored = await self._runner.run(
             self._client.upload(
                 response.body,
                 source_url=request.url,
                 etag=version_of(response),
                 filename=filename_of(request, response),
-                content_type=media_type or None,
+                content_type=media_type_of(response),
             )
         )
         self._count("gleanery/files_stored")
@@ -206,6 +220,13 @@ def version_of(response: Response) -> str | None:
         if value and len(prefix + value) <= _MAX_VERSION:
             return prefix + value
     return None
+
+
+def media_type_of(response: Response) -> str | None:
+    """Return the Content-Type of a file; None for one that the service takes for a form."""
+    value = (response.headers.get("Content-Type") or b"").decode("latin-1").strip()
+    is_form = value.lower().startswith(("multipart/", "application/x-www-form-urlencoded"))
+    return value if value.isascii() and value and not is_form else None
 
 
 def filename_of(request: Request, response: Response) -> str:

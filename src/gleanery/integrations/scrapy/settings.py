@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 _MAX_BATCH_SIZE = 1000
+_PATIENT_RETRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,14 @@ class GleanerySettings:
             raise ValueError("GLEANERY_MAX_RETRIES must not be negative")
         if self.close_seconds < 0:
             raise ValueError("GLEANERY_CLOSE_SECONDS must not be negative")
+
+
+def patient_retries(settings: BaseSettings) -> int:
+    """Return the retries of components that cannot continue without the service.
+
+    By default, they wait about 50 seconds for a service that is down.
+    """
+    return settings.getint("GLEANERY_MAX_RETRIES", _PATIENT_RETRIES)
 
 
 def _file_fields(settings: BaseSettings) -> tuple[str, ...]:
