@@ -7,7 +7,14 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from gleanery.client import AsyncClient, AsyncLease, ChangedLease, Conflict, ImportResult
+from gleanery.client import (
+    AsyncClient,
+    AsyncLease,
+    ChangedLease,
+    ClientError,
+    Conflict,
+    ImportResult,
+)
 from gleanery.integrations.logins.errors import LoginExpired, login_expired, session_changed
 
 if TYPE_CHECKING:
@@ -109,3 +116,42 @@ class AsyncLogin:
         if self.state["origins"] and not has_expired:
             return None
         return login_expired(self.domain, self.profile, has_expired)
+
+
+class AsyncSavedSession:
+    """Session in a tool, which is saved at the end of its block, also after an error."""
+
+    _errors: tuple[type[Exception], ...] = (ClientError,)
+    """Errors that can keep the session from being saved."""
+
+    def __init__(self, stored: AsyncLogin) -> None:
+        self._stored = stored
+        self._exits = AsyncExitStack()
+
+    async def save(self) -> None:
+        """Store the session."""
+        raise NotImplementedError
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            async with self._exits:
+                await self.save()
+            return
+        try:
+            await self._save_after(error)
+        finally:
+            await self._exits.__aexit__(kind, error, traceback)
+
+    async def _save_after(self, error: BaseException) -> None:
+        """Save what the block has changed before its error, which is not replaced by another."""
+        try:
+            await self.save()
+        except self._errors as failure:
+            message = f"The session of {self._stored.domain} is not saved: {failure}"
+            error.add_note(message)
+            _log.warning("%s", message)

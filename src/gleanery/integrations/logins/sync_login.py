@@ -8,7 +8,14 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from gleanery.client import ChangedLease, Client, Conflict, ImportResult, Lease
+from gleanery.client import (
+    ChangedLease,
+    Client,
+    ClientError,
+    Conflict,
+    ImportResult,
+    Lease,
+)
 from gleanery.integrations.logins.errors import LoginExpired, login_expired, session_changed
 
 if TYPE_CHECKING:
@@ -110,3 +117,42 @@ class Login:
         if self.state["origins"] and not has_expired:
             return None
         return login_expired(self.domain, self.profile, has_expired)
+
+
+class SavedSession:
+    """Session in a tool, which is saved at the end of its block, also after an error."""
+
+    _errors: tuple[type[Exception], ...] = (ClientError,)
+    """Errors that can keep the session from being saved."""
+
+    def __init__(self, stored: Login) -> None:
+        self._stored = stored
+        self._exits = ExitStack()
+
+    def save(self) -> None:
+        """Store the session."""
+        raise NotImplementedError
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            with self._exits:
+                self.save()
+            return
+        try:
+            self._save_after(error)
+        finally:
+            self._exits.__exit__(kind, error, traceback)
+
+    def _save_after(self, error: BaseException) -> None:
+        """Save what the block has changed before its error, which is not replaced by another."""
+        try:
+            self.save()
+        except self._errors as failure:
+            message = f"The session of {self._stored.domain} is not saved: {failure}"
+            error.add_note(message)
+            _log.warning("%s", message)

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from playwright.async_api import Browser, BrowserContext, Download, Error, Page
 
 from gleanery.client import AsyncClient, AsyncLease, ClientError
-from gleanery.integrations.logins.async_login import AsyncLogin
+from gleanery.integrations.logins.async_login import AsyncLogin, AsyncSavedSession
 from gleanery.integrations.logins.errors import LoginExpired, SessionChanged
 
 if TYPE_CHECKING:
@@ -57,8 +56,10 @@ def session(
     return BrowserSession(stored, browser, login, allow_empty, replace, context_options)
 
 
-class BrowserSession:
+class BrowserSession(AsyncSavedSession):
     """Browser context with a stored session. ``session`` creates it."""
+
+    _errors = (ClientError, Error)
 
     def __init__(
         self,
@@ -69,14 +70,13 @@ class BrowserSession:
         replace: bool,
         context_options: dict[str, Any],
     ) -> None:
-        self._stored = stored
+        super().__init__(stored)
         self._browser = browser
         self._login = login
         self._allow_empty = allow_empty
         self._replace = replace
         self._context_options = context_options
         self._context: BrowserContext | None = None
-        self._exits = AsyncExitStack()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._stored.domain!r}, profile={self._stored.profile!r})"
@@ -132,30 +132,6 @@ class BrowserSession:
                 await self.save()
             self._exits = exits.pop_all()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            async with self._exits:
-                await self.save()
-            return
-        try:
-            await self._save_after(error)
-        finally:
-            await self._exits.__aexit__(kind, error, traceback)
-
-    async def _save_after(self, error: BaseException) -> None:
-        """Save what the block has changed before its error, which is not replaced by another."""
-        try:
-            await self.save()
-        except (ClientError, Error) as failure:
-            message = f"The session of {self._stored.domain} is not saved: {failure}"
-            error.add_note(message)
-            _log.warning("%s", message)
 
     async def _close(self) -> None:
         try:

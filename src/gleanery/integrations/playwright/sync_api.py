@@ -8,14 +8,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from playwright.sync_api import Browser, BrowserContext, Download, Error, Page
 
 from gleanery.client import Client, ClientError, Lease
 from gleanery.integrations.logins.errors import LoginExpired, SessionChanged
-from gleanery.integrations.logins.sync_login import Login
+from gleanery.integrations.logins.sync_login import Login, SavedSession
 
 if TYPE_CHECKING:
     from gleanery.client import StoredFile
@@ -58,8 +57,10 @@ def session(
     return BrowserSession(stored, browser, login, allow_empty, replace, context_options)
 
 
-class BrowserSession:
+class BrowserSession(SavedSession):
     """Browser context with a stored session. ``session`` creates it."""
+
+    _errors = (ClientError, Error)
 
     def __init__(
         self,
@@ -70,14 +71,13 @@ class BrowserSession:
         replace: bool,
         context_options: dict[str, Any],
     ) -> None:
-        self._stored = stored
+        super().__init__(stored)
         self._browser = browser
         self._login = login
         self._allow_empty = allow_empty
         self._replace = replace
         self._context_options = context_options
         self._context: BrowserContext | None = None
-        self._exits = ExitStack()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._stored.domain!r}, profile={self._stored.profile!r})"
@@ -131,30 +131,6 @@ class BrowserSession:
                 self.save()
             self._exits = exits.pop_all()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            with self._exits:
-                self.save()
-            return
-        try:
-            self._save_after(error)
-        finally:
-            self._exits.__exit__(kind, error, traceback)
-
-    def _save_after(self, error: BaseException) -> None:
-        """Save what the block has changed before its error, which is not replaced by another."""
-        try:
-            self.save()
-        except (ClientError, Error) as failure:
-            message = f"The session of {self._stored.domain} is not saved: {failure}"
-            error.add_note(message)
-            _log.warning("%s", message)
 
     def _close(self) -> None:
         try:
