@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from http.cookiejar import CookieJar
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from crawlee.sessions import Session, SessionPool
 
 from gleanery.client import AsyncClient, sessions
 from gleanery.integrations.logins.async_login import AsyncLogin, AsyncSavedSession
+
+if TYPE_CHECKING:
+    from gleanery.client.session_documents import SessionDocument
+
+    LoginFunction = Callable[[str], Awaitable[SessionDocument]]
 
 _LOGIN_LIMITS = {"max_usage_count": 1_000_000_000, "max_age": timedelta(days=3650)}
 """A login is not better after a change of the session, so Crawlee's limits of use do not apply."""
@@ -23,6 +28,7 @@ async def session_pool(
     domain: str,
     *,
     profiles: Sequence[str] = ("default",),
+    login: LoginFunction | None = None,
     lease: bool = True,
     seconds: int = 300,
     wait: float | None = None,
@@ -35,9 +41,12 @@ async def session_pool(
             await ParselCrawler(session_pool=pool).run([...])
 
     The id of a session is its profile. At the end of the block, changed cookies are saved, also
-    after an error. Raise LoginExpired if a profile has no valid cookies. The lease is as that of
-    ``client.session(domain).lease(seconds, wait=…)``. ``session_options`` are those of ``Session``,
-    and other options those of ``SessionPool``.
+    after an error. If a profile has no valid cookies, ``login`` is called with its name, and
+    returns those of a new login: a cookie jar, or another document that ``client.session().store``
+    takes. Without it, LoginExpired is raised.
+
+    The lease is as that of ``client.session(domain).lease(seconds, wait=…)``. ``session_options``
+    are those of ``Session``, and other options those of ``SessionPool``.
     """
     if isinstance(profiles, str) or not profiles:
         raise TypeError("profiles must be a list of names that is not empty")
@@ -47,7 +56,7 @@ async def session_pool(
         logins = [
             await exits.enter_async_context(
                 _PooledLogin(
-                    AsyncLogin(client, domain, name, lease=lease, seconds=seconds, wait=wait)
+                    AsyncLogin(client, domain, name, lease=lease, seconds=seconds, wait=wait), login
                 )
             )
             for name in sorted(set(profiles))  # workers that wait for each other take one order
@@ -60,8 +69,9 @@ async def session_pool(
 class _PooledLogin(AsyncSavedSession):
     """Login of one profile. Its cookie jar is used by one session after the other."""
 
-    def __init__(self, stored: AsyncLogin) -> None:
+    def __init__(self, stored: AsyncLogin, login: LoginFunction | None) -> None:
         super().__init__(stored)
+        self._login = login
         self.profile = stored.profile
         self.jar = CookieJar()
         self.session: Session | None = None
@@ -70,6 +80,8 @@ class _PooledLogin(AsyncSavedSession):
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as exits:
             await exits.enter_async_context(self._stored)
+            if self._stored.problem is not None and self._login is not None:
+                await self._stored.save_login(await self._login(self.profile))
             if self._stored.problem is not None:
                 raise self._stored.problem
             state = sessions.read(self._stored.state, "playwright")

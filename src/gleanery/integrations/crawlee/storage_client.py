@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -54,6 +55,7 @@ class GleaneryStorageClient(StorageClient):
         self._fields = OutputFields(url_field, key_field, tuple(file_fields))
         self._on_error: Literal["fail", "skip"] = on_error
         self._others = storage_client or FileSystemStorageClient()
+        _limit_request_log()
         self.report = PushReport()
         """Number of items that were created, updated, unchanged and skipped, of all datasets."""
 
@@ -141,3 +143,10 @@ class GleaneryStorageClient(StorageClient):
         return await self._others.create_rq_client(
             id=id, name=name, alias=alias, configuration=configuration
         )
+
+
+def _limit_request_log() -> None:
+    """Leave out one line for each request, as Crawlee's own client of this library does."""
+    log = logging.getLogger("httpx2")
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.WARNING)

@@ -97,6 +97,12 @@ class AsyncLogin:
         for loss in saved.losses:
             _log.info("The session of %s is not saved completely: %s", self.domain, loss)
 
+    async def save_login(self, document: SessionDocument) -> None:
+        """Store a new login, and load it."""
+        await self.save(document)
+        self.state = (await self._session.export()).content
+        self.problem = await self._find_problem()
+
     async def _store(
         self, document: SessionDocument, replace: bool, if_match: str | None
     ) -> ChangedLease | ImportResult:

@@ -98,6 +98,12 @@ class Login:
         for loss in saved.losses:
             _log.info("The session of %s is not saved completely: %s", self.domain, loss)
 
+    def save_login(self, document: SessionDocument) -> None:
+        """Store a new login, and load it."""
+        self.save(document)
+        self.state = (self._session.export()).content
+        self.problem = self._find_problem()
+
     def _store(
         self, document: SessionDocument, replace: bool, if_match: str | None
     ) -> ChangedLease | ImportResult:

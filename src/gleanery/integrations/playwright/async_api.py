@@ -114,6 +114,11 @@ class BrowserSession(AsyncSavedSession):
         ``overwrite`` is True. Raise LeaseLost if the lease has ended. Nothing is stored then.
         """
         state: Any = await self.context.storage_state()
+        if not state["cookies"] and not state["origins"] and self._replace:
+            _log.warning(
+                "The session of %s is empty in the browser, and stays stored", self._stored.domain
+            )
+            return
         await self._stored.save(state, replace=self._replace, overwrite=overwrite)
 
     async def __aenter__(self) -> Self:
