@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import dlt
 from dlt.common import logger
@@ -14,7 +14,14 @@ from gleanery.client import Client, CursorExpired
 from gleanery.client.filters import View
 from gleanery.integrations.dlt import tables
 from gleanery.integrations.dlt.position import Position
-from gleanery.integrations.dlt.rows import Row, change_row, output_row, restart_row
+from gleanery.integrations.dlt.rows import (
+    Paths,
+    Row,
+    change_row,
+    output_row,
+    paths_of_doubles,
+    restart_row,
+)
 
 _PAGE_SIZE = 1000
 _EXPIRED = (
@@ -88,7 +95,7 @@ def _changes_resource(feed: Feed) -> DltResource:
     return resource
 
 
-def _load_outputs(feed: Feed) -> Iterator[Any]:
+def _load_outputs(feed: Feed) -> Iterator[list[Row]]:
     with Client(feed.base_url, feed.token) as client:
         position = _open_position(feed, client)
         if _has_expired(feed, client, position.cursor):
@@ -98,7 +105,7 @@ def _load_outputs(feed: Feed) -> Iterator[Any]:
         yield from _load(feed, client, position, output_row)
 
 
-def _load_changes(feed: Feed) -> Iterator[Any]:
+def _load_changes(feed: Feed) -> Iterator[list[Row]]:
     with Client(feed.base_url, feed.token) as client:
         position = _open_position(feed, client)
         if _has_expired(feed, client, position.cursor):
@@ -125,18 +132,17 @@ def _has_expired(feed: Feed, client: Client, cursor: int) -> bool:
 
 
 def _load(
-    feed: Feed, client: Client, position: Position, to_row: Callable[[Raw], Row]
-) -> Iterator[Any]:
+    feed: Feed, client: Client, position: Position, to_row: Callable[[Raw, Paths], Row]
+) -> Iterator[list[Row]]:
     """Yield the rows of each page. The position is moved first, because dlt may stop after one."""
     pager = client.changes(
         feed.group, cursor=position.cursor, view=feed.view, page_size=feed.page_size
     )
-    has_hints = False
+    doubles: Paths | None = None
     for page in pager.raw_pages():
-        rows = [to_row(change) for change in page]
-        if not has_hints:
-            yield tables.number_hints(client, feed.group, feed.resource)
-            has_hints = True
+        if doubles is None:
+            doubles = paths_of_doubles(client.fields(feed.group))
+        rows = [to_row(change, doubles) for change in page]
         position.cursor = rows[-1]["cursor"]
         yield rows
     position.cursor = pager.cursor

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
 
 import dlt
 from dlt.common.schema.typing import TColumnSchema, TTableSchema
 
-from gleanery.client import Client, Fields
+Columns = dict[str, TColumnSchema]
 
-_DATES: dict[str, TColumnSchema] = {
+_DATES: Columns = {
     name: {"data_type": "timestamp"} for name in ("create_date", "update_date", "last_scraped_date")
 }
-OUTPUT_COLUMNS: dict[str, TColumnSchema] = {
+OUTPUT_COLUMNS: Columns = {
     **_DATES,
     # Of an output that changes during a run, dlt keeps the row with the last position.
     "cursor": {"data_type": "bigint", "dedup_sort": "desc"},
     "deleted": {"data_type": "bool", "hard_delete": True},
 }
-CHANGE_COLUMNS: dict[str, TColumnSchema] = {
+CHANGE_COLUMNS: Columns = {
     **_DATES,
     "cursor": {"data_type": "bigint"},
     "change_date": {"data_type": "timestamp"},
 }
-
-_PLAIN_PATH = re.compile(r"\w+(\.\w+)*", re.ASCII)
 
 
 def require_distinct(groups: Sequence[str]) -> None:
@@ -57,30 +53,3 @@ def _loaded_tables(resource: str) -> list[TTableSchema]:
         if table.get("resource") == resource or table.get("parent") in found:
             found[table["name"]] = table
     return list(found.values())
-
-
-def number_hints(client: Client, group: str, resource: str) -> Any:
-    """Return hints for new columns with integers and fractions.
-
-    Without them, dlt would choose the type by the first number. If that is an integer, fractions
-    would get a column of their own.
-    """
-    schema = dlt.current.source_schema()
-    known = {
-        column
-        for table in schema.data_tables()
-        if table.get("resource") == resource
-        for column in table["columns"]
-    }
-    columns: dict[str, TColumnSchema] = {}
-    for path in _paths_with_fractions(client.fields(group)):
-        name = schema.naming.normalize_path(schema.naming.make_path("data", *path.split(".")))
-        if name not in known:
-            columns[name] = {"data_type": "double"}
-    return dlt.mark.with_hints([], dlt.mark.make_hints(columns=columns))
-
-
-def _paths_with_fractions(fields: Fields) -> Iterator[str]:
-    for field in fields.fields:
-        if {"integer", "number"} <= field.kinds.keys() and _PLAIN_PATH.fullmatch(field.path):
-            yield field.path
