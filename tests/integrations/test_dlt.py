@@ -28,7 +28,7 @@ def warehouse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Warehouse:
 def source(service: Service, client: Client, *groups: str, **options: Any) -> Any:
     from gleanery.integrations.dlt import gleanery_source
 
-    return gleanery_source(list(groups) or ["group"], service.url, client.token, **options)
+    return gleanery_source(list(groups) or ["group"], service.url, client.token or "", **options)
 
 
 def copied(warehouse: Warehouse, table: str = "outputs_group") -> dict[int, tuple[int, bool]]:

@@ -22,7 +22,8 @@ class Warehouse:
     def load(self, source: Any, **options: Any) -> dict[str, int]:
         """Runs the pipeline, and returns the number of loaded rows of each table."""
         self.pipeline.run(source, **options)
-        loaded = self.pipeline.last_trace.last_normalize_info.row_counts
+        trace: Any = self.pipeline.last_trace
+        loaded = trace.last_normalize_info.row_counts
         return {table: count for table, count in loaded.items() if not table.startswith("_dlt")}
 
     def rows(self, table: str) -> list[dict[str, Any]]:
