@@ -26,6 +26,7 @@ _NOT_RUN = re.compile(
     r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |playwright install|npm |make |gleanery serve)"
 )
 _CLIENT_GUIDE = "docs/how-to/generate-a-client.md"
+_DLT_GUIDE = "docs/how-to/sync-into-a-warehouse-with-dlt.md"
 _EXPORT_GUIDE = "docs/how-to/export-a-group.md"
 _PLAYWRIGHT_GUIDE = "docs/how-to/scrape-with-playwright.md"
 _LEASE_GUIDE = "docs/how-to/share-a-login-between-workers.md"
@@ -33,6 +34,7 @@ _SCRIPTS = {
     "docs/tutorial.md": "sync.py",
     "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py",
     _CLIENT_GUIDE: "cookies.py",
+    _DLT_GUIDE: "load_prices.py",
     _LEASE_GUIDE: "worker.py",
 }
 
@@ -109,6 +111,7 @@ def install_generators(folder: Path) -> dict[str, str]:
         "docs/how-to/hand-cookies-to-a-scraper.md",
         "docs/how-to/scrape-with-crawlee.md",
         _PLAYWRIGHT_GUIDE,
+        _DLT_GUIDE,
         _EXPORT_GUIDE,
         _LEASE_GUIDE,
         pytest.param(_CLIENT_GUIDE, marks=GENERATORS),
@@ -122,7 +125,7 @@ def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> Non
         launch = f'launch(executable_path="{chromium_path()}", args=["--no-sandbox"])'
         text = text.replace("launch()", launch)
     if page in _SCRIPTS:
-        [script] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+        script, *_ = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
         (folder / _SCRIPTS[page]).write_text(script)
     text = text.split("## Use it")[-1]  # the README starts with the demo, which has its own tests
     chosen = [example for example in examples(text) if not _NOT_RUN.match(example.command)]
@@ -134,6 +137,8 @@ def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> Non
             "token", "create", "--organization", "a", "--scopes", scopes, "--data", data
         )
         variables = {"PATH": f"{folder / 'bin'}:{environment()['PATH']}"}
+        if page == _DLT_GUIDE:
+            variables |= {"DLT_DATA_DIR": str(folder), "RUNTIME__DLTHUB_TELEMETRY": "false"}
         if page == _EXPORT_GUIDE:
             Client(f"http://127.0.0.1:{port}", made.stdout.strip()).store("prices", output(1))
         if page == _CLIENT_GUIDE:
