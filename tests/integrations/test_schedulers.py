@@ -20,7 +20,11 @@ from tests.support.process import free_port
 from tests.support.scrapy_project import create_project, project_environment
 from tests.support.service import Client, Service
 
-pytestmark = pytest.mark.thorough
+# The schedulers do not depend on the engine.
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="session"),
+]
 
 ROOT = Path(__file__).parent.parent.parent
 HOW_TO = ROOT / "docs" / "how-to"
@@ -61,12 +65,12 @@ class Project(NamedTuple):
 
 
 @pytest.fixture
-def project(timed_service: Service, tmp_path: Path) -> Iterator[Project]:
-    token = timed_service.token()
+def project(service: Service, tmp_path: Path) -> Iterator[Project]:
+    token = service.token()
     folder = create_project(tmp_path / "scraper")
     with running_shop() as shop:
-        variables = project_environment(shop.url, timed_service.url, token)
-        yield Project(folder, shop, timed_service.client(token), variables)
+        variables = project_environment(shop.url, service.url, token)
+        yield Project(folder, shop, service.client(token), variables)
 
 
 def broken(project: Project) -> dict[str, str]:
