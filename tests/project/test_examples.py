@@ -69,6 +69,7 @@ def folder(tmp_path: Path) -> Path:
     for name, program in (
         ("gleanery", f"{sys.executable} -m gleanery"),
         ("python", sys.executable),
+        ("scrapy", f"{sys.executable} -m scrapy"),
     ):
         (programs / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
         (programs / name).chmod(0o755)
@@ -91,6 +92,7 @@ def install_generators(folder: Path) -> dict[str, str]:
         "docs/how-to/review-a-job.md",
         "docs/how-to/use-the-python-client.md",
         "docs/how-to/store-the-items-of-a-scraper.md",
+        "docs/how-to/scrape-with-scrapy.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",
         _EXPORT_GUIDE,
         _LEASE_GUIDE,

@@ -15,7 +15,8 @@ _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _FILES_PRIORITY = 1
 """Scrapy's manual gives its files pipeline this priority: later pipelines see the files."""
 _ITEMS_PRIORITY = 900  # after the pipelines of the project, which change and drop items
-_COOKIES_PRIORITY = 690  # just before Scrapy's CookiesMiddleware (700), which sends the cookies
+_COOKIES_PRIORITY = 700  # of Scrapy's CookiesMiddleware, which it replaces
+_SCRAPY_COOKIES = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 
 
 class Addon:
@@ -30,15 +31,18 @@ class Addon:
             _install(settings, _PIPELINES, component, _FILES_PRIORITY)
         if settings.getbool("GLEANERY_SESSIONS"):
             component = f"{_PACKAGE}.cookies.GleaneryCookiesMiddleware"
-            _install(settings, _MIDDLEWARES, component, _COOKIES_PRIORITY)
+            if _install(settings, _MIDDLEWARES, component, _COOKIES_PRIORITY):
+                _set_member(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
         _set_member(settings, "FEED_STORAGES", "gleanery", f"{_PACKAGE}.feed.GleaneryFeedStorage")
 
 
-def _install(settings: BaseSettings, name: str, path: str, priority: int) -> None:
+def _install(settings: BaseSettings, name: str, path: str, priority: int) -> bool:
     """Add a component, unless the project names it: also with None, to leave it out."""
     component = load_object(path)
-    if not any(_is_named(key, component) for key in settings.getdict(name)):
-        _set_member(settings, name, path, priority)
+    if any(_is_named(key, component) for key in settings.getdict(name)):
+        return False
+    _set_member(settings, name, path, priority)
+    return True
 
 
 def _is_named(key: Any, component: type) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 _MAX_BATCH_SIZE = 1000
+_PATIENT_RETRIES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class GleanerySettings:
             group=settings.get("GLEANERY_GROUP") or None,
             job=settings.get("GLEANERY_JOB") or spider,
             url_field=settings.get("GLEANERY_URL_FIELD") or "url",
-            key_fields=tuple(settings.getlist("GLEANERY_KEY_FIELDS")),
+            key_fields=_names(settings, "GLEANERY_KEY_FIELDS"),
             file_fields=_file_fields(settings),
             batch_size=settings.getint("GLEANERY_BATCH_SIZE", _MAX_BATCH_SIZE),
             batch_seconds=settings.getfloat("GLEANERY_BATCH_SECONDS", 5.0),
@@ -101,12 +102,24 @@ class GleanerySettings:
             raise ValueError("GLEANERY_CLOSE_SECONDS must not be negative")
 
 
+def patient_retries(settings: BaseSettings) -> int:
+    """Return the retries of components that cannot continue without the service.
+
+    By default, they wait about 50 seconds for a service that is down.
+    """
+    return settings.getint("GLEANERY_MAX_RETRIES", _PATIENT_RETRIES)
+
+
 def _file_fields(settings: BaseSettings) -> tuple[str, ...]:
     """Return the fields with ids of files: those of the files pipeline, if it is on."""
-    names = settings.getlist("GLEANERY_FILE_FIELDS")
+    names = _names(settings, "GLEANERY_FILE_FIELDS")
     if not names and settings.getbool("GLEANERY_FILES"):
-        names = [settings.get("FILES_RESULT_FIELD") or "files"]
-    return tuple(names)
+        return (settings.get("FILES_RESULT_FIELD") or "files",)
+    return names
+
+
+def _names(settings: BaseSettings, setting: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in settings.getlist(setting))
 
 
 def _explain(error: ClientNotConfigured) -> str:
