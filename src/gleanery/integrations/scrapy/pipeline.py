@@ -34,6 +34,7 @@ class GleaneryPipeline:
         self._encoder = ItemEncoder(settings)
         self._pending = PendingBatches(settings.batch_size, settings.batch_seconds)
         self._waiting: list[Deferred[None]] = []
+        self._has_paused = False
         self._ended: Deferred[None] = Deferred()
 
     @classmethod
@@ -66,14 +67,25 @@ class GleaneryPipeline:
         atexit.unregister(self._sender.keep_unsent)
 
     async def _add_later(self, item: Any, line: bytes) -> Any:
-        """Wait for room, which holds back the spider."""
+        """Wait for room, and hold back the spider until then."""
         while not self._pending.add(line):
+            self._pause()
             room: Deferred[None] = Deferred()
             self._waiting.append(room)
             await maybe_deferred_to_future(room)
         return item
 
+    def _pause(self) -> None:
+        """Let the engine start no requests: Scrapy alone would collect items of many responses."""
+        engine = self._crawler.engine
+        if engine is not None and not engine.paused:
+            engine.pause()
+            self._has_paused = True
+
     def _continue(self) -> None:
+        if self._has_paused and self._crawler.engine is not None:
+            self._crawler.engine.unpause()
+            self._has_paused = False
         waiting, self._waiting = self._waiting, []
         for room in waiting:
             room.callback(None)
