@@ -21,12 +21,14 @@ ROOT = Path(__file__).parent.parent.parent
 # Installation, and services that the test starts itself or cannot start.
 _NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |npm |make |gleanery serve)")
 _CLIENT_GUIDE = "docs/how-to/generate-a-client.md"
+_DLT_GUIDE = "docs/how-to/sync-into-a-warehouse-with-dlt.md"
 _EXPORT_GUIDE = "docs/how-to/export-a-group.md"
 _LEASE_GUIDE = "docs/how-to/share-a-login-between-workers.md"
 _SCRIPTS = {
     "docs/tutorial.md": "sync.py",
     "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py",
     _CLIENT_GUIDE: "cookies.py",
+    _DLT_GUIDE: "load_prices.py",
     _LEASE_GUIDE: "worker.py",
 }
 
@@ -94,6 +96,7 @@ def install_generators(folder: Path) -> dict[str, str]:
         "docs/how-to/store-the-items-of-a-scraper.md",
         "docs/how-to/scrape-with-scrapy.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",
+        _DLT_GUIDE,
         _EXPORT_GUIDE,
         _LEASE_GUIDE,
         pytest.param(_CLIENT_GUIDE, marks=GENERATORS),
@@ -103,7 +106,7 @@ def test_examples_work_as_written(page: str, folder: Path) -> None:
     port = str(free_port())
     text = (ROOT / page).read_text().replace(":8000", f":{port}")
     if page in _SCRIPTS:
-        [script] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+        script, *_ = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
         (folder / _SCRIPTS[page]).write_text(script)
     text = text.split("## Use it")[-1]  # the README starts with the demo, which has its own tests
     chosen = [example for example in examples(text) if not _NOT_RUN.match(example.command)]
@@ -115,6 +118,8 @@ def test_examples_work_as_written(page: str, folder: Path) -> None:
             "token", "create", "--organization", "a", "--scopes", scopes, "--data", data
         )
         variables = {"PATH": f"{folder / 'bin'}:{environment()['PATH']}"}
+        if page == _DLT_GUIDE:
+            variables |= {"DLT_DATA_DIR": str(folder), "RUNTIME__DLTHUB_TELEMETRY": "false"}
         if page == _EXPORT_GUIDE:
             Client(f"http://127.0.0.1:{port}", made.stdout.strip()).store("prices", output(1))
         if page == _CLIENT_GUIDE:
