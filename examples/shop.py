@@ -12,7 +12,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,10 +65,8 @@ def data_sheet(number: int) -> bytes:
         content += b"%d 0 obj%s endobj\n" % (index, body)
     table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     size = len(objects) + 1
-    return content + (
-        b"xref\n0 %d\n0000000000 65535 f \n%strailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n"
-        % (size, table, size, len(content))
-    )
+    trailer = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n" % (size, len(content))
+    return content + b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, table) + trailer
 
 
 class Shop(ThreadingHTTPServer):
@@ -112,7 +110,7 @@ class _Connection(BaseHTTPRequestHandler):
         else:
             self._send_page("missing", "Not found", "<p>There is no such page.</p>", 404)
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
@@ -222,10 +220,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with Shop(arguments.port, arguments.day) as shop:
         print(f"The shop is at {shop.url}, day {shop.day}. Log in as {USER} / {PASSWORD}.")
-        try:
+        with suppress(KeyboardInterrupt):
             shop.serve_forever()
-        except KeyboardInterrupt:
-            pass
 
 
 if __name__ == "__main__":

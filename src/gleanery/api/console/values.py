@@ -84,7 +84,7 @@ class _Truncation:
                 ]
             case dict():
                 some = self._some(list(value.items()), depth)
-                return ["o", [self._member(*one, depth) for one in some], len(value)]
+                return ["o", [self._member(name, one, depth) for name, one in some], len(value)]
         raise TypeError(type(value).__name__)
 
     def _member(self, name: str, value: Any, depth: int) -> list[Any]:
