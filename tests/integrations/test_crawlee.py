@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import subprocess
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +17,7 @@ from crawlee.sessions import SessionPool
 from crawlee.storage_clients import MemoryStorageClient
 from crawlee.storages import Dataset
 
+from examples import shop
 from gleanery import AsyncClient, Client
 from gleanery.client import Conflict, PushFailed
 from gleanery.integrations.crawlee import (
@@ -23,7 +27,9 @@ from gleanery.integrations.crawlee import (
     session_pool,
 )
 from gleanery.integrations.crawlee.dataset_client import GleaneryDatasetClient
+from tests.support.browser import chromium_path
 from tests.support.faulty_server import CLOSE, faulty_server, respond
+from tests.support.process import environment
 from tests.support.service import Service
 from tests.support.shop_runs import check_two_days
 from tests.support.waiting import wait_for_next_second
@@ -385,6 +391,88 @@ def test_a_pool_saves_after_an_error_but_not_over_changes_of_others(
 @pytest.mark.thorough
 def test_the_shop_is_scraped_on_two_days(service: Service, tmp_path: Path) -> None:
     check_two_days("crawlee_shop.py", "shop-crawlee", service, tmp_path)
+
+
+_CRAWL = """
+import asyncio, os, signal, sys
+from crawlee.crawlers import ParselCrawler
+from gleanery.integrations.crawlee import GleaneryStorageClient
+
+shop, last = sys.argv[1], int(sys.argv[2])
+handled = 0
+
+async def scrape(context):
+    global handled
+    handled += 1
+    if handled == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    urls = [f"{shop}{path}" for path in context.selector.css("a.product::attr(href)").getall()]
+    await context.push_data([{"url": url} for url in urls])
+
+async def main():
+    storage_client = GleaneryStorageClient("names", "shop")
+    crawler = ParselCrawler(request_handler=scrape, storage_client=storage_client)
+    await crawler.run([f"{shop}/?page={page}" for page in range(1, 16)])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.thorough
+@ON_SQLITE
+def test_a_crawler_that_is_killed_continues_without_a_loss(
+    service: Service, tmp_path: Path
+) -> None:
+    token = service.token()
+    variables = {"GLEANERY_URL": service.url, "GLEANERY_TOKEN": token}
+
+    def crawl(shop_url: str, last: int, **more: str) -> int:
+        program = [sys.executable, "-c", _CRAWL, shop_url, str(last)]
+        done = subprocess.run(
+            program, env=environment(**variables, **more), cwd=tmp_path, check=False
+        )
+        return done.returncode
+
+    with shop.running_shop() as site:
+        assert crawl(site.url, last=8) == -signal.SIGKILL
+        with Client(service.url, token) as client:
+            assert 0 < client.group("names").outputs < shop.PRODUCTS
+            assert crawl(site.url, last=0, CRAWLEE_PURGE_ON_START="0") == 0
+            assert client.group("names").outputs == shop.PRODUCTS
+        assert site.counts["listing"] < 2 * 15
+
+
+@pytest.mark.thorough
+@ON_SQLITE
+def test_a_browser_of_crawlee_uses_the_stored_login(storage: Storage, tmp_path: Path) -> None:
+    pytest.importorskip("browserforge", reason="needs crawlee[playwright]")
+    path = chromium_path()
+
+    async def run(site: shop.Shop) -> None:
+        from crawlee.crawlers import PlaywrightCrawler, PlaywrightCrawlingContext
+
+        async def scrape(context: PlaywrightCrawlingContext) -> None:
+            sku = await context.page.locator(".sku").text_content()
+            await context.push_data({"url": context.page.url, "sku": sku, "price": 0})
+
+        client = AsyncClient(storage.url, storage.token)
+        async with session_pool(client, "127.0.0.1") as pool:
+            crawler = PlaywrightCrawler(
+                request_handler=scrape,
+                storage_client=storage.open(),
+                session_pool=pool,
+                browser_launch_options={"executable_path": path, "chromium_sandbox": False},
+                max_request_retries=0,
+            )
+            await crawler.run([f"{site.url}/products/1", f"{site.url}/products/2"])
+
+    with shop.running_shop() as site:
+        state = cookie(site.session)
+        state["cookies"][0] |= {"name": shop.SESSION, "domain": "127.0.0.1"}
+        storage.client.session("127.0.0.1").store(state)
+        storage.run(run(site))
+    outputs = storage.client.outputs("prices")
+    assert sorted(output.data["sku"] for output in outputs) == ["SKU-0001", "SKU-0002"]
 
 
 def test_requests_to_the_service_are_not_logged(storage: Storage) -> None:
