@@ -348,6 +348,22 @@ def test_a_pool_has_a_session_for_each_profile(storage: Storage) -> None:
 
 
 @ON_SQLITE
+def test_a_cookie_of_one_host_stays_one_in_a_browser(storage: Storage) -> None:
+    storage.client.session(HOST).store(cookie("first"))
+
+    async def run() -> None:
+        client = AsyncClient(storage.url, storage.token)
+        async with session_pool(client, HOST) as pool, pool:
+            session = await pool.get_session()
+            changed = [{"name": "sid", "value": "second", "domain": HOST, "path": "/"}]
+            session.cookies.set_cookies_from_playwright_format(changed)  # type: ignore[arg-type]
+
+    storage.run(run())
+    [found] = storage.client.session(HOST).playwright()["cookies"]
+    assert (found["domain"], found["value"]) == (HOST, "second")
+
+
+@ON_SQLITE
 def test_a_pool_logs_in_where_no_login_is_stored(storage: Storage) -> None:
     async def log_in(profile: str) -> dict[str, Any]:
         return cookie(f"new {profile}")
@@ -386,6 +402,15 @@ def test_a_pool_saves_after_an_error_but_not_over_changes_of_others(
     assert saved(storage.client) == "theirs"
     storage.run(run(None, theirs="theirs again"))
     assert saved(storage.client) == "theirs again"
+
+
+@pytest.mark.parametrize("tool", ["crawlee", "playwright"])
+def test_a_missing_library_is_named(tool: str) -> None:
+    program = f"import sys; sys.modules[{tool!r}] = None; import gleanery.integrations.{tool}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert f"pip install 'gleanery[{tool}]'" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.thorough
