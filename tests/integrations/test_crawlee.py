@@ -320,7 +320,7 @@ async def use(pool: SessionPool, profile: str, value: str | None = None) -> str 
     assert session is not None
     before = session.cookies["sid"]
     if value is not None:
-        session.cookies.extract_cookies_from_headers(f"https://{HOST}/", [f"sid={value}; Path=/"])
+        session.cookies.set("sid", value, domain=HOST)
     return before
 
 
