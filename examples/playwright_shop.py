@@ -24,7 +24,9 @@ READ_PRODUCT = """() => ({
     price: Number(document.querySelector(".price").textContent),
     in_stock: document.querySelector(".stock").textContent === "In stock",
     url: location.href,
+    data_sheet: document.querySelector("a.pdf").href,
 })"""
+DOWNLOAD = "a => { a.download = ''; a.click() }"  # without it, Chromium shows the PDF
 
 
 class Scraper:
@@ -49,7 +51,7 @@ class Scraper:
         for url in self.product_urls(shop.new_page()):
             page.goto(url)
             data = page.evaluate(READ_PRODUCT)
-            data["data_sheet"] = self.store_data_sheet(shop, page)
+            data["data_sheet"] = self.store_data_sheet(shop, page, data["data_sheet"])
             file = {"field": "data_sheet", "id": data["data_sheet"]}
             yield {
                 "job_id": JOB,
@@ -66,17 +68,14 @@ class Scraper:
             yield from page.locator("a.product").evaluate_all("links => links.map(a => a.href)")
             next_url = page.evaluate("() => document.querySelector('a.next')?.href")
 
-    def store_data_sheet(self, shop: BrowserSession, page: Page) -> str:
+    def store_data_sheet(self, shop: BrowserSession, page: Page, url: str) -> str:
         """Return the id of the PDF, which is downloaded only if the service does not have it."""
-        link = page.locator("a.pdf")
-        url = link.evaluate("a => a.href")
         etag = shop.context.request.head(url).headers.get("etag")
         known = self.client.find_file(url, etag)
         if known is not None:
             return known.id
-        link.evaluate("a => { a.download = '' }")  # else Chromium shows the PDF
         with page.expect_download() as download:
-            link.click()
+            page.locator("a.pdf").evaluate(DOWNLOAD)
         return store_download(self.client, download.value, etag=etag).id
 
 

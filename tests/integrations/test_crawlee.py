@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import subprocess
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +17,7 @@ from crawlee.sessions import SessionPool
 from crawlee.storage_clients import MemoryStorageClient
 from crawlee.storages import Dataset
 
+from examples import shop
 from gleanery import AsyncClient, Client
 from gleanery.client import Conflict, PushFailed
 from gleanery.integrations.crawlee import (
@@ -23,7 +27,9 @@ from gleanery.integrations.crawlee import (
     session_pool,
 )
 from gleanery.integrations.crawlee.dataset_client import GleaneryDatasetClient
+from tests.support.browser import chromium_path
 from tests.support.faulty_server import CLOSE, faulty_server, respond
+from tests.support.process import environment
 from tests.support.service import Service
 from tests.support.shop_runs import check_two_days
 from tests.support.waiting import wait_for_next_second
@@ -314,7 +320,7 @@ async def use(pool: SessionPool, profile: str, value: str | None = None) -> str 
     assert session is not None
     before = session.cookies["sid"]
     if value is not None:
-        session.cookies.extract_cookies_from_headers(f"https://{HOST}/", [f"sid={value}; Path=/"])
+        session.cookies.set("sid", value, domain=HOST)
     return before
 
 
@@ -339,6 +345,22 @@ def test_a_pool_has_a_session_for_each_profile(storage: Storage) -> None:
 
     storage.run(run())
     assert (saved(storage.client, "ada"), saved(storage.client, "bob")) == ("a2", "b")
+
+
+@ON_SQLITE
+def test_a_cookie_of_one_host_stays_one_in_a_browser(storage: Storage) -> None:
+    storage.client.session(HOST).store(cookie("first"))
+
+    async def run() -> None:
+        client = AsyncClient(storage.url, storage.token)
+        async with session_pool(client, HOST) as pool, pool:
+            session = await pool.get_session()
+            changed = [{"name": "sid", "value": "second", "domain": HOST, "path": "/"}]
+            session.cookies.set_cookies_from_playwright_format(changed)  # type: ignore[arg-type]
+
+    storage.run(run())
+    [found] = storage.client.session(HOST).playwright()["cookies"]
+    assert (found["domain"], found["value"]) == (HOST, "second")
 
 
 @ON_SQLITE
@@ -382,9 +404,100 @@ def test_a_pool_saves_after_an_error_but_not_over_changes_of_others(
     assert saved(storage.client) == "theirs again"
 
 
+@pytest.mark.parametrize("tool", ["crawlee", "playwright"])
+def test_a_missing_library_is_named(tool: str) -> None:
+    program = f"import sys; sys.modules[{tool!r}] = None; import gleanery.integrations.{tool}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert f"pip install 'gleanery[{tool}]'" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.thorough
 def test_the_shop_is_scraped_on_two_days(service: Service, tmp_path: Path) -> None:
     check_two_days("crawlee_shop.py", "shop-crawlee", service, tmp_path)
+
+
+_CRAWL = """
+import asyncio, os, signal, sys
+from crawlee.crawlers import ParselCrawler
+from gleanery.integrations.crawlee import GleaneryStorageClient
+
+shop, last = sys.argv[1], int(sys.argv[2])
+handled = 0
+
+async def scrape(context):
+    global handled
+    handled += 1
+    if handled == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    urls = [f"{shop}{path}" for path in context.selector.css("a.product::attr(href)").getall()]
+    await context.push_data([{"url": url} for url in urls])
+
+async def main():
+    storage_client = GleaneryStorageClient("names", "shop")
+    crawler = ParselCrawler(request_handler=scrape, storage_client=storage_client)
+    await crawler.run([f"{shop}/?page={page}" for page in range(1, 16)])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.thorough
+@ON_SQLITE
+def test_a_crawler_that_is_killed_continues_without_a_loss(
+    service: Service, tmp_path: Path
+) -> None:
+    token = service.token()
+    variables = {"GLEANERY_URL": service.url, "GLEANERY_TOKEN": token}
+
+    def crawl(shop_url: str, last: int, **more: str) -> int:
+        program = [sys.executable, "-c", _CRAWL, shop_url, str(last)]
+        done = subprocess.run(
+            program, env=environment(**variables, **more), cwd=tmp_path, check=False
+        )
+        return done.returncode
+
+    with shop.running_shop() as site:
+        assert crawl(site.url, last=8) == -signal.SIGKILL
+        with Client(service.url, token) as client:
+            assert 0 < client.group("names").outputs < shop.PRODUCTS
+            assert crawl(site.url, last=0, CRAWLEE_PURGE_ON_START="0") == 0
+            assert client.group("names").outputs == shop.PRODUCTS
+        assert site.counts["listing"] < 2 * 15
+
+
+@pytest.mark.thorough
+@ON_SQLITE
+def test_a_browser_of_crawlee_uses_the_stored_login(storage: Storage, tmp_path: Path) -> None:
+    pytest.importorskip("browserforge", reason="needs crawlee[playwright]")
+    path = chromium_path()
+
+    async def run(site: shop.Shop) -> None:
+        from crawlee.crawlers import PlaywrightCrawler, PlaywrightCrawlingContext
+
+        async def scrape(context: PlaywrightCrawlingContext) -> None:
+            sku = await context.page.locator(".sku").text_content()
+            await context.push_data({"url": context.page.url, "sku": sku, "price": 0})
+
+        client = AsyncClient(storage.url, storage.token)
+        async with session_pool(client, "127.0.0.1") as pool:
+            crawler = PlaywrightCrawler(
+                request_handler=scrape,
+                storage_client=storage.open(),
+                session_pool=pool,
+                browser_launch_options={"executable_path": path, "chromium_sandbox": False},
+                max_request_retries=0,
+            )
+            await crawler.run([f"{site.url}/products/1", f"{site.url}/products/2"])
+
+    with shop.running_shop() as site:
+        state = cookie(site.session)
+        state["cookies"][0] |= {"name": shop.SESSION, "domain": "127.0.0.1"}
+        storage.client.session("127.0.0.1").store(state)
+        storage.run(run(site))
+    outputs = storage.client.outputs("prices")
+    assert sorted(output.data["sku"] for output in outputs) == ["SKU-0001", "SKU-0002"]
 
 
 def test_requests_to_the_service_are_not_logged(storage: Storage) -> None:

@@ -93,6 +93,8 @@ class _PooledLogin(AsyncSavedSession):
     async def save(self) -> None:
         """Store the cookies, if a response has changed them."""
         if _content(self.jar) != self._loaded:
+            for cookie in self.jar:  # Crawlee forgets which cookies of a browser are for one host
+                cookie.domain_specified = cookie.domain.startswith(".")
             await self._stored.save(self.jar)
 
 

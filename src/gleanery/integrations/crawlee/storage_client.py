@@ -106,7 +106,8 @@ class GleaneryStorageClient(StorageClient):
             self._client, self._group, job, self._fields, self._on_error, self.report
         )
         client = GleaneryDatasetClient(store, f"{self._group}/{job}", name)
-        await self._purge_if_needed(client, configuration or Configuration())
+        configuration = configuration or Configuration.get_global_configuration()
+        await self._purge_if_needed(client, configuration)
         return client
 
     def _name_of(self, dataset_id: str) -> str | None:
