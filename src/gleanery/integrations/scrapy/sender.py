@@ -176,8 +176,9 @@ class Sender(threading.Thread):
         self._failures, self._retry_at, self._is_permanent = 0, 0.0, False
 
     def _note_failure(self, error: Exception) -> None:
+        had_other_cause = self._failures == 0 or self._is_permanent != _is_permanent(error)
         self._is_permanent = _is_permanent(error)
-        if self._failures == 0 or not isinstance(error, ClientError):
+        if had_other_cause or not isinstance(error, ClientError):
             logger.log(
                 logging.ERROR if self._is_permanent else logging.WARNING,
                 "Gleanery does not store items: %s. They are written to %s until it does",
