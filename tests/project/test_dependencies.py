@@ -30,7 +30,7 @@ PIN_FILES = (
     *("constraints-bench.txt", "constraints-generators.txt"),
     "constraints-session-tools.txt",
 )
-OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
+OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks", "examples"}
 BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
 """Modules that the source imports only on another version of Python."""
 NOT_YET = {"pandas", "polars"}
