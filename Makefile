@@ -13,17 +13,19 @@ export PIP_BUILD_CONSTRAINT = constraints-build.txt
 $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 $(VENV)-generators/.made: export PIP_CONSTRAINT = constraints-generators.txt
 $(VENV)-integrations/.made: export PIP_CONSTRAINT = constraints-integrations.txt constraints-build.txt
+$(VENV)-schedulers/.made: export PIP_CONSTRAINT = constraints-schedulers.txt
 $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long base pythons proxies browser sessions guides generators integrations check bench faults fuzz model format client reference constraints clean
+.PHONY: help demo quick test extended long base pythons proxies browser sessions guides generators integrations examples check bench faults fuzz model format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (under 12 minutes)"
+	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers (10 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
@@ -33,6 +35,7 @@ help:
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
 	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export; installs them (370 MB)"
+	@echo "make examples   run every example of the docs, also in Airflow and Dagster, which it installs (700 MB with make integrations)"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -51,10 +54,10 @@ demo: $(VENV)/.runtime
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist worksteal --durations=10
 
 quick: $(VENV)/.dev
-	$(PYTEST) -m 'not thorough' $(ARGS)
+	$(PYTEST) -m 'not thorough and not extended' $(ARGS)
 
 test: $(VENV)/.dev chromium-if-possible
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m 'not extended' $(ARGS)
 
 # Without Chromium the tests of the console are skipped, and say so. A Debian package; other systems need the program.
 # The tests draw text, so a font is needed.
@@ -77,6 +80,9 @@ check: $(VENV)/.dev
 	$(BIN)/python checks/sync_client.py --check
 	$(BIN)/python checks/console_vendor.py
 	$(BIN)/python checks/advisories.py
+
+extended: $(VENV)/.dev
+	$(PYTEST) -m extended $(ARGS)
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
@@ -162,6 +168,20 @@ $(VENV)-integrations/.made: constraints-integrations.txt integrations/singer/pyp
 	@$(VENV)-integrations/bin/$(PIP) install --no-deps --editable integrations/singer
 	@touch $@
 
+# Every example that a test runs; tests/project/test_examples.py lists the others with their reason. The generators of clients
+# need npm, and the guides of operators need nginx and others: make generators and make guides install these.
+EXAMPLE_TESTS := tests/project/test_examples.py tests/project/test_guides.py tests/integrations/test_notebooks.py \
+	tests/integrations/test_schedulers.py tests/integrations/test_export_tools.py tests/cli/data/test_pull.py
+examples: $(VENV)/.dev $(VENV)-integrations/.made $(VENV)-schedulers/.made
+	$(BIN)/pytest -n 2 --dist worksteal --durations=10 -rs $(EXAMPLE_TESTS) $(ARGS)
+
+# In an environment of their own: they restrict the versions of many packages.
+$(VENV)-schedulers/.made: constraints-schedulers.txt
+	$(PYTHON) -m venv $(VENV)-schedulers
+	@echo "Installing Airflow and Dagster into $(VENV)-schedulers …"
+	@$(VENV)-schedulers/bin/$(PIP) $(WHEELS) apache-airflow dagster
+	@touch $@
+
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
 
@@ -180,7 +200,7 @@ $(VENV)-bench/.made: constraints-bench.txt
 # GLEANERY_FUZZ_EXAMPLES is how many per operation and property, GLEANERY_FUZZ_SECONDS per target.
 fuzz: export GLEANERY_FUZZ_EXAMPLES ?= 500
 fuzz: $(VENV)/.fuzz
-	$(BIN)/pytest -s tests/api/test_contract.py -k schemathesis
+	$(BIN)/pytest -s tests/api/test_contract.py -k all_phases
 	$(BIN)/pytest --hypothesis-profile=default tests/values/test_parsing.py tests/values/test_properties.py tests/client/sessions tests/project/test_fuzz.py
 	$(BIN)/python -m fuzz $(ARGS)
 
@@ -228,4 +248,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-schedulers $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

@@ -248,8 +248,8 @@ class Pull(_Existing):
         self.arguments = ["pull", self.group, "-o", str(self._target)]
 
     def damage(self) -> None:
-        first = _segments(self._target)[0]
-        first.write_bytes(b"".join(first.read_bytes().splitlines(keepends=True)[1:]))
+        last = _segments(self._target)[-1]  # no later change of the same output follows there
+        last.write_bytes(b"".join(last.read_bytes().splitlines(keepends=True)[:-1]))
 
     def check(self, findings: Findings) -> None:
         cursors: list[int] = []

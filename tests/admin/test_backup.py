@@ -323,7 +323,7 @@ RESTORE_STEPS = [
 ]
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize(("module", "name", "calls"), RESTORE_STEPS)
 def test_a_restore_that_is_killed_is_not_served_as_an_empty_database(
     archive: Path, tmp_path: Path, module: str, name: str, calls: int
@@ -538,7 +538,7 @@ RESTORED_STEPS = [
 ]
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_database_is_not_served_after_any_killed_step_of_restored(place: Place) -> None:
     with serving_thread(place.where, **place.variables) as url:
         token = new_token(place.where)

@@ -19,6 +19,7 @@ from tests.support.settings import fresh_settings
 pytestmark = [pytest.mark.thorough, PROC]
 
 
+@pytest.mark.extended
 @both_codings
 @pytest.mark.parametrize(("media", "character"), [(JSON, b" "), (LINES, b"\n")])
 def test_ten_gigabytes_in_a_small_body_need_no_memory(

@@ -114,7 +114,9 @@ def write(client: Client, writer: int, failures: list[str]) -> None:
             client.post("/v1/reviews/group", json=review)
 
 
-@pytest.mark.parametrize("kind", [Reader, DateReader, ViewReader])
+@pytest.mark.parametrize(
+    "kind", [Reader, pytest.param(DateReader, marks=pytest.mark.extended), ViewReader]
+)
 def test_a_reader_beside_writers_misses_no_change(
     nodes: tuple[Service, Service], kind: type[Reader]
 ) -> None:

@@ -64,7 +64,8 @@ def service(settings: Settings) -> Iterator[Service]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """These tests repeat those of tests/api, so ``make quick`` leaves them out."""
+    """These tests repeat those of tests/api: ``make quick`` and ``make test`` run fewer of them."""
     for item in items:
         if item.path.parent == HERE:
-            item.add_marker(pytest.mark.thorough)
+            takes_seconds = item.get_closest_marker("thorough") is not None
+            item.add_marker(pytest.mark.extended if takes_seconds else pytest.mark.thorough)

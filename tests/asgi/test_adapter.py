@@ -173,7 +173,7 @@ SERVERS = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize("server", SERVERS)
 def test_the_service_runs_on_other_servers(server: str, tmp_path: Path) -> None:
     """Settings come from the environment; a page, a long poll and an orderly stop work."""

@@ -17,6 +17,11 @@ pytestmark = pytest.mark.thorough
 C = {"LC_ALL": "C", "PYTHONUTF8": "1"}  # what Python does by itself where LC_ALL is C
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0"}  # how Python treats a locale with another encoding
 ASCII_TERMINAL = ASCII | {"PYTHONIOENCODING": "ascii"}
+LOCALES = [
+    pytest.param(C, marks=pytest.mark.extended),
+    pytest.param(ASCII, marks=pytest.mark.extended),
+    ASCII_TERMINAL,
+]
 
 
 def succeed(*arguments: str, **variables: str) -> str:
@@ -25,7 +30,7 @@ def succeed(*arguments: str, **variables: str) -> str:
     return ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("locale", [C, ASCII, ASCII_TERMINAL])
+@pytest.mark.parametrize("locale", LOCALES)
 def test_an_organization_can_have_any_name_in_any_locale(
     tmp_path: Path, locale: dict[str, str]
 ) -> None:
@@ -44,7 +49,7 @@ def test_an_organization_can_have_any_name_in_any_locale(
     assert shown.get("Genève", "Genève") in deleted
 
 
-@pytest.mark.parametrize("locale", [C, ASCII, ASCII_TERMINAL])
+@pytest.mark.parametrize("locale", LOCALES)
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_service_logs_a_path_in_any_locale(
     tmp_path: Path, locale: dict[str, str], workers: str

@@ -70,6 +70,7 @@ def send_many(url: str) -> None:
 # --- readers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_reader_that_stalls_stops_neither_requests_nor_the_shutdown(
     tmp_path: Path, workers: str

@@ -167,6 +167,9 @@ def is_waiting_for_a_lock(settings: Settings) -> bool:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+    "blob_store", ["folder", pytest.param("s3", marks=pytest.mark.extended)], indirect=True
+)
 def test_a_deletion_removes_all_rows_and_blobs(
     fresh: Settings, blob_store: str, bucket_or_none: Bucket | None
 ) -> None:

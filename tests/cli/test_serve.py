@@ -101,7 +101,7 @@ def token_in(folder: Path) -> str:
 def test_an_invalid_setting_ends_the_start_with_one_sentence(
     tmp_path: Path, options: list[str], sentence: str
 ) -> None:
-    ended = gleanery("serve", "--data", str(tmp_path / "data"), *options)
+    ended = gleanery_in_process("serve", "--data", str(tmp_path / "data"), *options)
     assert ended.returncode == 2
     assert sentence in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
@@ -233,7 +233,7 @@ def test_workers_share_a_database_and_metrics(tmp_path: Path) -> None:
     assert serving[0]["workers"] == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @PROC
 def test_a_worker_is_replaced_and_its_counts_stay_if_temporary_files_are_removed(
     tmp_path: Path,
@@ -260,7 +260,7 @@ def test_a_worker_is_replaced_and_its_counts_stay_if_temporary_files_are_removed
         assert "\ngleanery_worker_restarts_total 2.0\n" in text
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @PROC
 def test_a_worker_that_is_suspended_for_seconds_is_not_replaced(tmp_path: Path) -> None:
     port = free_port()
@@ -304,7 +304,7 @@ def test_requests_in_flight_are_finished_on_sigterm(tmp_path: Path) -> None:
         assert running.process.wait(TIMEOUT_SECONDS) == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_second_ctrl_c_does_not_prevent_the_stop(tmp_path: Path, workers: str) -> None:
     port = free_port()
@@ -529,7 +529,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
             "/v1/reviews/{group_id}/sample": "/v1/reviews/group/sample?job_id=j&seed=a",
             "/v1/files": "/v1/files?source_url=u",
             "/v1/blobs/{id}": link,
-            "/v1/exports/{group_id}/outputs.ndjson": export_link(client),
+            "/v1/exports/{group_id}/{file_name}": export_link(client),
         }
         for operation in OPERATIONS:
             if operation.method == "GET":

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.files import upload
-from tests.support.process import PROC, free_port, gleanery, new_token, serving_process
+from tests.support.process import PROC, free_port, gleanery_in_process, new_token, serving_process
 from tests.support.s3 import PLACE, Bucket, Credentials
 from tests.support.service import Client
 from tests.support.waiting import wait_until
@@ -26,7 +26,7 @@ def failed_start(tmp_path: Path, blobs: str = PLACE, **variables: str) -> str:
     """Runs ``gleanery serve``, which must end before it creates anything; returns its sentence."""
     data = tmp_path / "data"
     options = ("--data", str(data), "--port", str(free_port()), "--log-level", "warning")
-    ended = gleanery("serve", *options, "--blobs", blobs, **variables)
+    ended = gleanery_in_process("serve", *options, "--blobs", blobs, **variables)
     assert ended.returncode == 2
     [sentence] = ended.stderr.splitlines()
     assert not data.exists()
@@ -117,6 +117,7 @@ def test_an_unreachable_endpoint_ends_the_start(bucket: Bucket, tmp_path: Path) 
     assert f"Cannot reach the store of files {PLACE}" in sentence
 
 
+@pytest.mark.extended
 def test_a_silent_endpoint_ends_the_start(bucket: Bucket, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -124,6 +125,7 @@ def test_a_silent_endpoint_ends_the_start(bucket: Bucket, tmp_path: Path) -> Non
     assert f"Cannot reach the store of files {PLACE}" in sentence
 
 
+@pytest.mark.extended
 @PROC
 def test_a_worker_is_replaced_while_the_store_fails(bucket: Bucket, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path)]

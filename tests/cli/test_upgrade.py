@@ -172,6 +172,7 @@ ALTER TABLE tokens RENAME COLUMN digest TO token_digest;
 """
 
 
+@pytest.mark.extended
 def test_an_older_program_meets_an_incompatible_schema_with_503(
     settings: Settings, tmp_path: Path
 ) -> None:

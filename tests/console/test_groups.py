@@ -47,7 +47,7 @@ def test_more_groups_are_loaded(console: ConsolePage, client: Client) -> None:
     console.show("groups")
     rows = console.page.locator("tbody tr")
     expect(rows).to_have_count(25)
-    console.page.get_by_role("button", name="Show more groups").click()
+    console.page.get_by_role("button", name="Show more").click()
     expect(rows).to_have_count(27)
 
 

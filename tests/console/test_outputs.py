@@ -110,6 +110,7 @@ def test_rows_above_a_jump_are_loaded_without_moving_it(console: ConsolePage) ->
     console.page.keyboard.press("G")
     expect(row(console, "Product 0")).to_be_visible()
     box = console.page.locator(".outputs-grid")
+    console.page.wait_for_function("document.querySelector('.outputs-grid').scrollTop >= 3000")
     box.evaluate("box => box.scrollBy(0, -3000)")
     expect(row(console, "Product 0")).to_have_count(0)
     expect(rows(console).first).to_be_visible()
@@ -244,8 +245,7 @@ def test_hostile_values_are_only_text(console: ConsolePage, shop: Client) -> Non
     assert console.violations() == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["wide", "narrow"])
+@pytest.mark.parametrize(("scheme", "size"), [("light", "wide"), ("dark", "narrow")])
 def test_the_screen_is_accessible(
     browser: Browser, service: Service, shop: Client, scheme: Any, size: str
 ) -> None:

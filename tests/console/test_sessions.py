@@ -279,8 +279,7 @@ def test_missing_scopes_are_explained(service: Service, browser: Browser, client
             expect(button).to_have_count(1 if scope == "session:write" else 0)
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)])
 def test_all_views_are_accessible(
     service: Service, browser: Browser, client: Client, size: Any, scheme: Any
 ) -> None:

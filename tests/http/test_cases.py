@@ -8,6 +8,7 @@ import pytest
 
 from tests.http.cases import CASES, CHUNKED, TABLES, TRAILER_BODIES, Case, request
 from tests.http.server import Client, Response, Server, head, serving
+from tests.support.batches import batches
 
 PROBE = head("GET", "/probe", "Connection: close")
 
@@ -58,9 +59,14 @@ def expected(case: Case) -> tuple[str | int, ...]:
         pytest.param(False, id="by byte", marks=pytest.mark.thorough),
     ],
 )
-@pytest.mark.parametrize("name", CASES)
-def test_a_case_of_the_tables(server: Server, name: str, is_whole: bool) -> None:
-    case = CASES[name]
+@pytest.mark.parametrize("names", batches(CASES))
+def test_the_cases_of_the_tables(server: Server, names: list[str], is_whole: bool) -> None:
+    for name in names:
+        server.application.events.clear()
+        assert_answers(server, CASES[name], is_whole)
+
+
+def assert_answers(server: Server, case: Case, is_whole: bool) -> None:
     data = case.data if case.closes else case.data + PROBE
     with Client(server) as client:
         client.send_in_pieces(data, len(data) if is_whole else 1)

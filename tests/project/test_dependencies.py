@@ -212,6 +212,13 @@ def test_the_tools_of_the_connectors_are_pinned() -> None:
     assert named(tools) <= pins("constraints-integrations.txt").keys()
 
 
+def test_the_schedulers_are_pinned() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("$(VENV)-schedulers/bin/$(PIP) $(WHEELS)")[1]
+    tools = recipe.split("\n")[0].split()
+    assert "dagster" in tools
+    assert named(tools) <= pins("constraints-schedulers.txt").keys()
+
+
 def test_the_tools_that_use_sessions_are_pinned() -> None:
     recipe = (ROOT / "Makefile").read_text().split("$(VENV)-session-tools/bin/$(PIP) $(WHEELS)")[1]
     tools = recipe.split("\n")[0].split()
@@ -289,7 +296,7 @@ def test_every_pin_is_looked_up() -> None:
     assert {pin for file in PIN_FILES for pin in pins(file).items()} <= server.asked
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_known_vulnerability_fails_the_check() -> None:
     with answering(Advisories("hatchling")) as server:  # pinned in the second file
         done = look_up(server.url)

@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from examples.shop import running_shop
 from gleanery.security.tokens import SCOPES
+from tests.support.browser import chromium_path
 from tests.support.examples import examples, is_shown
 from tests.support.generators import GENERATORS, NODE_MODULES, PYTHON_PROGRAMS
 from tests.support.outputs import output
@@ -19,10 +22,13 @@ from tests.support.service import Client
 
 ROOT = Path(__file__).parent.parent.parent
 # Installation, and services that the test starts itself or cannot start.
-_NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |npm |make |gleanery serve)")
+_NOT_RUN = re.compile(
+    r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |playwright install|npm |make |gleanery serve)"
+)
 _CLIENT_GUIDE = "docs/how-to/generate-a-client.md"
 _DLT_GUIDE = "docs/how-to/sync-into-a-warehouse-with-dlt.md"
 _EXPORT_GUIDE = "docs/how-to/export-a-group.md"
+_PLAYWRIGHT_GUIDE = "docs/how-to/scrape-with-playwright.md"
 _LEASE_GUIDE = "docs/how-to/share-a-login-between-workers.md"
 _SCRIPTS = {
     "docs/tutorial.md": "sync.py",
@@ -71,10 +77,18 @@ def folder(tmp_path: Path) -> Path:
     for name, program in (
         ("gleanery", f"{sys.executable} -m gleanery"),
         ("python", sys.executable),
+        ("scrapy", f"{sys.executable} -m scrapy"),
     ):
         (programs / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
         (programs / name).chmod(0o755)
     return tmp_path
+
+
+@pytest.fixture
+def shop_url() -> Iterator[str]:
+    """Address of the example shop, which pages about scrapers use."""
+    with running_shop() as shop:
+        yield shop.url
 
 
 def install_generators(folder: Path) -> dict[str, str]:
@@ -93,16 +107,23 @@ def install_generators(folder: Path) -> dict[str, str]:
         "docs/how-to/review-a-job.md",
         "docs/how-to/use-the-python-client.md",
         "docs/how-to/store-the-items-of-a-scraper.md",
+        "docs/how-to/scrape-with-scrapy.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",
+        "docs/how-to/scrape-with-crawlee.md",
+        _PLAYWRIGHT_GUIDE,
         _DLT_GUIDE,
         _EXPORT_GUIDE,
         _LEASE_GUIDE,
         pytest.param(_CLIENT_GUIDE, marks=GENERATORS),
     ],
 )
-def test_examples_work_as_written(page: str, folder: Path) -> None:
+def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> None:
     port = str(free_port())
     text = (ROOT / page).read_text().replace(":8000", f":{port}")
+    text = text.replace("http://127.0.0.1:8080", shop_url)
+    if page == _PLAYWRIGHT_GUIDE:
+        launch = f'launch(executable_path="{chromium_path()}", args=["--no-sandbox"])'
+        text = text.replace("launch()", launch)
     if page in _SCRIPTS:
         script, *_ = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
         (folder / _SCRIPTS[page]).write_text(script)

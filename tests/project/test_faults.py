@@ -50,14 +50,17 @@ def test_killing_one_of_two_workers_loses_nothing(made: Environment) -> None:
     assert holds(kill.kill_worker(made, rounds=2))
 
 
+@pytest.mark.extended
 def test_killing_postgresql_loses_nothing(made: Environment) -> None:
     assert holds(kill.kill_database(made, rounds=3))
 
 
+@pytest.mark.extended
 def test_a_worker_is_replaced_while_the_database_is_away(made: Environment) -> None:
     assert holds(database_outage.kill_worker_without_database(made, rounds=1))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_session_has_one_holder_while_the_service_is_killed(
     made: Environment, engine: str
@@ -65,6 +68,7 @@ def test_a_session_has_one_holder_while_the_service_is_killed(
     assert holds(leases.kill_service(made, engine, rounds=2))
 
 
+@pytest.mark.extended
 def test_holders_that_count_too_slowly_are_noticed(made: Environment) -> None:
     """Tests the check of the test above."""
     result = leases.kill_service(made, "SQLite", rounds=0, counted=3)
@@ -89,6 +93,7 @@ def test_a_reader_that_misses_a_change_of_the_view_is_noticed(made: Environment)
 TASKS = (client_kill.Push, client_kill.Pull, client_kill.Export)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killing_a_command_or_its_service_loses_and_duplicates_nothing(
     made: Environment, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +105,7 @@ def test_killing_a_command_or_its_service_loses_and_duplicates_nothing(
         assert holds(client_kill.kill_on(made, service, task, engine, rounds=1))
 
 
+@pytest.mark.extended
 def test_a_command_that_loses_or_duplicates_is_noticed(
     made: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +118,7 @@ def test_a_command_that_loses_or_duplicates_is_noticed(
         assert " 0 lost, 0 duplicated, 0 wrong" not in result.outcome
 
 
+@pytest.mark.extended
 def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:
     assert holds(log_stalled.stall_log(made))
 
@@ -124,12 +131,14 @@ def test_a_certificate_is_replaced_without_dropping_a_connection(made: Environme
     assert holds(tls.replace_certificate(made, rounds=2))
 
 
+@pytest.mark.extended
 @MOUNTS
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_power_loss_loses_nothing(made: Environment, engine: str) -> None:
     assert holds(power_loss.cut_power(made, engine, rounds=2))
 
 
+@pytest.mark.extended
 @MOUNTS
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_full_disk_rejects_writes_and_serves_reads(made: Environment, engine: str) -> None:
@@ -144,17 +153,21 @@ def test_a_file_that_cannot_grow_rejects_writes_and_serves_reads(
     assert holds(disk_full.fill_disk(made, "SQLite", rounds=1))
 
 
+@pytest.mark.extended
 def test_a_stopped_postgresql_is_503_and_the_service_recovers(made: Environment) -> None:
     assert holds(database_outage.stop_database(made, seconds=3))
 
 
+@pytest.mark.extended
 def test_a_suspended_postgresql_leaves_no_request_without_a_response(made: Environment) -> None:
     assert holds(database_outage.freeze_database(made, seconds=3))
 
 
+@pytest.mark.extended
 def test_an_exhausted_pool_is_503(made: Environment) -> None:
     assert holds(database_outage.exhaust_pool(made))
 
 
+@pytest.mark.extended
 def test_a_failover_loses_no_output_and_no_change(made: Environment) -> None:
     assert holds(failover.fail_over(made, rounds=1))

@@ -216,7 +216,7 @@ def is_run(step: Step) -> bool:
     return not (isinstance(step, Example) and step.command.startswith(tuple(NOT_RUN)))
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize("name", RUNS)
 def test_every_command_of_a_guide_works(
     name: str, machine: Machine, request: pytest.FixtureRequest

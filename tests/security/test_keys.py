@@ -169,7 +169,7 @@ def test_the_key_file_is_rotated_under_load_without_an_error(tmp_path: Path) -> 
         everything_opens(client, 1000)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_nodes_with_both_keys_rotate_under_load_without_an_error(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -544,7 +544,7 @@ def test_values_under_another_key_can_be_removed(postgres: PostgresServer, tmp_p
 # --- memory -------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_rotation_needs_little_memory_for_large_values(tmp_path: Path) -> None:
     """The values have 120 MiB together, and would need four times as much at once."""
     where = ["--data", str(tmp_path)]

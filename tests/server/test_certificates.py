@@ -117,6 +117,7 @@ def test_a_certificate_that_became_a_pipe_does_not_stop_the_service(tmp_path: Pa
         assert served_serial_number(port) == valid
 
 
+@pytest.mark.extended
 @PROC
 def test_a_worker_that_cannot_read_its_certificate_logs_one_line(tmp_path: Path) -> None:
     certificate, _ = write_certificate(tmp_path)

@@ -170,6 +170,7 @@ def test_a_second_ctrl_c_ends_the_requests_in_progress(tmp_path: Path, workers: 
         assert running.process.wait(TIMEOUT_SECONDS) == 0
 
 
+@pytest.mark.extended
 @PROC
 def test_a_worker_that_does_not_respond_is_replaced(tmp_path: Path) -> None:
     with serving(tmp_path, "--workers", "2") as (running, _):

@@ -188,7 +188,7 @@ def test_a_migration_waits_for_the_writes_in_progress(
     with_database(settings, work)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_writes_succeed_while_a_migration_waits_for_a_dump(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def restored(entry: Entry, newer: bytes | None, newer_approved: bool = False) ->
     """The item that an entry restores after it was stored in a segment."""
     [decoded] = entries.decode(entries.encode(entry))
     assert decoded == entry
-    text = None if newer is None else entries.text_of(newer, newer_approved)
+    text = None if newer is None else entries.split(newer, newer_approved)[0]
     return decoded.render(decoded.restore(text))
 
 
@@ -102,7 +102,7 @@ def test_many_entries_follow_each_other() -> None:
     for number, (old, newer) in enumerate(pairwise(shown)):
         version = VERSION._replace(seq=SEQ + number)
         segment = entries.encode(entries.create(version, old, newer, True)) + segment
-    text = entries.text_of(shown[-1], True)
+    text = entries.split(shown[-1], True)[0]
     for number, entry in zip(range(28, -1, -1), entries.decode(segment), strict=True):
         assert entry.version.seq == SEQ + number
         text = entry.restore(text)
@@ -121,10 +121,10 @@ def test_damage_is_found(data: st.DataObject) -> None:
     encoded[at] ^= data.draw(st.integers(1, 255))
     try:
         [found] = entries.decode(bytes(encoded))
-        text = found.restore(entries.text_of(newer, True))
+        text = found.restore(entries.split(newer, True)[0])
     except CorruptHistory:
         return
-    assert text == entries.text_of(old, True)
+    assert text == entries.split(old, True)[0]
 
 
 @FEW
@@ -150,7 +150,7 @@ def test_another_newer_version_does_not_restore() -> None:
     old, newer, other = (item({"title": title}, True) for title in titles)
     entry = entries.create(VERSION, old, newer, True)
     with pytest.raises(CorruptHistory):
-        entry.restore(entries.text_of(other, True))
+        entry.restore(entries.split(other, True)[0])
 
 
 @given(

@@ -41,6 +41,7 @@ def limited_memory(max_bytes: int) -> Iterator[None]:
     assert peak < max_bytes
 
 
+@pytest.mark.extended
 def test_a_small_batch_that_replaces_large_outputs_needs_little_memory(client: Client) -> None:
     store_large(client)
     with limited_memory(50 * MIB):
@@ -49,6 +50,7 @@ def test_a_small_batch_that_replaces_large_outputs_needs_little_memory(client: C
     assert len(versions(client, result["results"][0]["output_id"])) == 2
 
 
+@pytest.mark.extended
 def test_changed_fields_of_large_versions_need_little_memory(client: Client) -> None:
     store_large(client)
     cursor = client.get("/v1/groups/group").json()["cursor"]
@@ -61,6 +63,7 @@ def test_changed_fields_of_large_versions_need_little_memory(client: Client) -> 
     assert fields[-1] is None  # all together would be too long
 
 
+@pytest.mark.extended
 def test_the_expiry_of_large_outputs_needs_little_memory(swept: Client, clock: Clock) -> None:
     store_large(swept)
     swept.put("/v1/groups/group", json={"retain_days": 1})

@@ -26,7 +26,7 @@ from gleanery.storage.groups import catalog, overview, waiting
 from gleanery.storage.outputs import apply, approved_view, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.reviews import reading
+from gleanery.storage.reviews import job_history, reading
 from gleanery.storage.sessions import (
     cookies,
     local_storage,
@@ -36,6 +36,7 @@ from gleanery.storage.sessions import (
 )
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
+from tests.support.batches import batches
 from tests.support.databases import undo_newest_migration
 from tests.support.outputs import output
 from tests.support.service import Service
@@ -239,8 +240,13 @@ def is_seek(access: Access) -> bool:
     return is_range and not access.tested & {"group_id", "seq", *FILTERS}
 
 
-@pytest.mark.parametrize("name", ON_OUTPUTS)
-def test_outputs_are_found_by_seeks(planner: Planner, engine: str, name: str) -> None:
+@pytest.mark.parametrize("names", batches(ON_OUTPUTS))
+def test_outputs_are_found_by_seeks(planner: Planner, engine: str, names: list[str]) -> None:
+    for name in names:
+        assert_seeks(planner, engine, name)
+
+
+def assert_seeks(planner: Planner, engine: str, name: str) -> None:
     found = planner.plan(ON_OUTPUTS[name])
     assert found.of("outputs")
     accesses = [*found.of("outputs"), *found.of("approved_versions")]
@@ -501,3 +507,19 @@ def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
 def test_a_review_is_found_by_its_id(planner: Planner) -> None:
     [access] = planner.plan(reading._ONE).of("reviews")
     assert access.bounds == {"organization_id=", "review_id="}
+
+
+def test_the_newest_reviews_of_a_job_are_not_sorted(planner: Planner) -> None:
+    found = planner.plan(job_history._NEWEST)
+    [access] = found.of("reviews")
+    assert access.index == "reviews_of_job"
+    assert access.bounds >= {"group_id=", "job_id="}
+    assert not found.sorts
+
+
+def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: Planner) -> None:
+    found = planner.plan(job_history._LAST_APPROVAL)
+    [access] = found.of("reviews")
+    assert access.index == "reviews_approving_job"
+    assert access.bounds >= {"group_id=", "job_id="}
+    assert not found.sorts

@@ -113,7 +113,7 @@ def test_a_statement_is_translated_once_for_all_organizations() -> None:
     assert for_key_array(sql, 2, organization_id=1) is for_key_array(sql, 2, organization_id=2)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_statement_without_one_of_its_tenant_filters_is_rejected() -> None:
     """Tests the checker itself: removes each tenant filter, one after the other."""
     places = 0

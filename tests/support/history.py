@@ -59,7 +59,7 @@ def stored_history(service: Service, client: Client, output_id: str) -> list[Sto
     """The earlier versions of an output, newest first."""
     text: bytes | None = None
     for item, approved in read_rows(service, client, _CURRENT, bytes.fromhex(output_id)):
-        text = entries.text_of(item, bool(approved))
+        text = entries.split(item, bool(approved))[0]
     versions = []
     for segment in stored_segments(service, client, output_id):
         stored = [*entries.decode(segment.versions)]

@@ -12,10 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
-import boto3
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
-
 BUCKET = "files"
 PLACE = f"s3://{BUCKET}/some/prefix"
 
@@ -24,6 +20,11 @@ class Bucket:
     """A bucket with its own endpoint."""
 
     def __init__(self) -> None:
+        # They take more than a second to import, and most tests need none of them.
+        import boto3
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
         self._app: Any = DomainDispatcherApplication(create_backend_app)
         self.failing = 0
         """Number of requests that will get 500."""
@@ -104,6 +105,8 @@ class Credentials:
     """Fake metadata service of a cloud machine: returns keys for one minute, or none."""
 
     def __init__(self) -> None:
+        from werkzeug.serving import make_server
+
         self.are_known = True
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

@@ -25,10 +25,6 @@ def _suffix(update_second: int, scrape_second: int, approved: bool) -> bytes:
     )
 
 
-def suffix_length(approved: bool) -> int:
-    return _SUFFIX_LENGTHS[approved]
-
-
 def update_member(seq: int) -> bytes:
     return _update_member(seq // timestamps.SECOND)
 
@@ -49,4 +45,4 @@ def length_from(member: bytes) -> str:
     )
 
 
-_SUFFIX_LENGTHS = {approved: len(mutable_suffix(0, 0, approved)) for approved in (True, False)}
+SUFFIX_LENGTHS = {approved: len(mutable_suffix(0, 0, approved)) for approved in (True, False)}

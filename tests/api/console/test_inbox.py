@@ -12,7 +12,7 @@ import pytest
 from gleanery.settings import Settings
 from gleanery.storage.groups import waiting
 from gleanery.values import timestamps
-from tests.support.console import ConsoleClient
+from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
 
@@ -215,6 +215,27 @@ def test_what_the_scopes_do_not_allow_is_left_out(service: Service) -> None:
             assert [name for name, part in found.items() if part is not None] == [allowed]
             drift = console.get("/console/api/inbox/drift")
             assert drift.status_code == (200 if scope == "outputs:read" else 403)
+
+
+def test_reviewers_are_named_only_to_those_who_may_read_reviews(service: Service) -> None:
+    everything = service.token("reviewed")
+    with service.client(everything) as client:
+        client.store("group", output(1))
+        body = {"job_id": "job", "status": "approved", "comment": "fine"}
+        with closing(ConsoleClient(service.url, everything)) as console:
+            assert console.post("/v1/reviews/group", json=body).status_code == 200
+        client.store("group", changed(1))
+    for scopes, shown in (
+        ({"outputs:read", "reviews:read"}, ("approved", "fine", PERSON)),
+        ({"outputs:read"}, ("approved", "", None)),
+    ):
+        token = service.token("reviewed", frozenset(scopes))
+        with closing(ConsoleClient(service.url, token)) as other:
+            [waits] = waiting_jobs(other)
+            [listed] = other.get("/console/api/groups/group/jobs").json()["jobs"]
+        for job in (waits, listed):
+            found = job["review"]
+            assert (found["status"], found["comment"], found["person"]) == shown
 
 
 def test_the_inbox_needs_a_session(client: Client) -> None:

@@ -254,7 +254,7 @@ def test_what_was_read_from_a_pipe_is_stored_at_a_signal(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+@pytest.mark.parametrize("format_", ["jsonl", pytest.param("csv", marks=pytest.mark.extended)])
 def test_an_item_of_a_slow_pipe_is_stored_before_its_batch_is_full(
     gleanery: CommandLine, client: Client, format_: str
 ) -> None:

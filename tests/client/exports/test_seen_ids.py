@@ -45,7 +45,7 @@ def _compare_with_a_set(pages: list[list[int]]) -> None:
             assert (seen.add(page) or [True] * len(page)) == expected
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("step", "bytes_per_id"), [(1, 0.1), (60, 3), (2**40, 9), (-1, 1), (-60, 3), (-(2**40), 9)]
 )

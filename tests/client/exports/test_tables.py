@@ -275,7 +275,7 @@ with open_export(path, 'csv') as export:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 @pytest.mark.parametrize("case", ["wide", "large", "drift"])
 def test_memory_is_bounded(tmp_path: Path, case: str) -> None:
     """Thousands of keys, an output of 30 MB, and a type that changes, each in its own process."""

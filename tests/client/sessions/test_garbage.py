@@ -145,7 +145,7 @@ def test_a_document_of_too_many_lines_is_rejected(name: str) -> None:
         sessions.read(content, name, URL)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_a_document_of_too_many_cookies_is_rejected() -> None:
     """A cookie of three bytes in a Cookie header costs as much as a whole line."""
     header = ";".join(f"{number:x}=" for number in range(50_001))

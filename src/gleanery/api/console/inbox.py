@@ -41,7 +41,10 @@ class Count(TypedDict):
 
 
 class ReviewSummary(TypedDict):
-    """The latest review of a job, with the beginning of its comment."""
+    """The latest review of a job, with the beginning of its comment.
+
+    The comment is empty and the person is null without the scope ``reviews:read``.
+    """
 
     status: str
     comment: str
@@ -136,7 +139,8 @@ async def console_inbox(context: RequestContext[InboxQuery, None]) -> Response:
 async def _waiting(context: RequestContext[InboxQuery, None]) -> WaitingJobs:
     after = waiting.Position(*_numbers(context.query.after))
     page = await waiting.list_waiting(context.database, after, _JOBS)
-    return WaitingJobs(jobs=[_to_job(job) for job in page.jobs], next=_text(page.next_position))
+    jobs = [_to_job(context, job) for job in page.jobs]
+    return WaitingJobs(jobs=jobs, next=_text(page.next_position))
 
 
 def _numbers(position: str | None) -> tuple[int, int]:
@@ -148,7 +152,7 @@ def _text(position: tuple[int, int] | None) -> str | None:
     return None if position is None else f"{position[0]}.{position[1]}"
 
 
-def _to_job(job: WaitingJob) -> WaitingJobOut:
+def _to_job(context: AnyContext, job: WaitingJob) -> WaitingJobOut:
     return WaitingJobOut(
         group_id=job.group,
         job_id=job.job,
@@ -159,7 +163,7 @@ def _to_job(job: WaitingJob) -> WaitingJobOut:
         new=job.new_count,
         changed=to_count(job.changed),
         removed=to_count(job.removed),
-        review=to_review(job.review),
+        review=to_review(context, job.review),
     )
 
 
@@ -167,13 +171,14 @@ def to_count(count: BoundedCount) -> Count:
     return Count(count=count.count, has_more=count.has_more)
 
 
-def to_review(review: LatestReview | None) -> ReviewSummary | None:
+def to_review(context: AnyContext, review: LatestReview | None) -> ReviewSummary | None:
     if review is None:
         return None
+    may_read = "reviews:read" in grant_of(context).scopes
     return ReviewSummary(
         status=review.status,
-        comment=review.comment,
-        person=review.person,
+        comment=review.comment if may_read else "",
+        person=review.person if may_read else None,
         created_at=review.created_at,
     )
 

@@ -96,19 +96,16 @@ class Entry(NamedTuple):
         return b'%b%b%b"%b' % (text, _HASH_MEMBER, value_hash, suffix)
 
 
-def text_of(item: bytes, approved: bool) -> bytes:
-    """Returns the part of an item that the delta covers."""
-    text, _ = split(item, approved)
-    return text
-
-
 def create(version: Version, item: bytes, newer_item: bytes | None, newer_approved: bool) -> Entry:
     """Returns the entry for a version with this item. ``newer_item`` replaces it."""
     text, has_hash_in_text = split(item, version.approved)
-    newer = None if newer_item is None else text_of(newer_item, newer_approved)
-    size = len(text) + len(newer or b"")
+    size, dictionary = len(text), None
+    if newer_item is not None:
+        newer, _ = split(newer_item, newer_approved)
+        size += len(newer)
+        dictionary = _dictionary(newer)
     options = _SMALL_OPTIONS if size <= _SMALL_BYTES else _options(size)
-    compressor = zstd.ZstdCompressor(options=options, zstd_dict=_dictionary(newer))
+    compressor = zstd.ZstdCompressor(options=options, zstd_dict=dictionary)
     delta = compressor.compress(text, compressor.FLUSH_FRAME)[len(_MAGIC) :]
     return Entry(version, has_hash_in_text, delta)
 
@@ -176,9 +173,10 @@ def encode(entry: Entry) -> bytes:
 
 def split(item: bytes, approved: bool) -> tuple[bytes, bool]:
     """Returns the text, and True if it contains the hash, as in items of earlier programs."""
-    end = len(item) - items.suffix_length(approved)
-    start = end - _HASH_LENGTH
-    return (item[:start], False) if item.startswith(_HASH_MEMBER, start) else (item[:end], True)
+    start = len(item) - items.SUFFIX_LENGTHS[approved] - _HASH_LENGTH
+    if item[start : start + len(_HASH_MEMBER)] == _HASH_MEMBER:
+        return item[:start], False
+    return item[: start + _HASH_LENGTH], True
 
 
 def _dictionary(newer: bytes | None) -> tuple[zstd.ZstdDict, int] | None:

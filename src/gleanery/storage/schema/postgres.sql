@@ -254,7 +254,9 @@ CREATE TABLE reviews (
 );
 
 CREATE INDEX reviews_of_group ON reviews (group_id, id);
-CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+CREATE INDEX reviews_of_job   ON reviews (group_id, job_id, id);
+CREATE INDEX reviews_approving_job ON reviews (group_id, job_id, id)
+    WHERE status = 'approved' AND output_ids IS NULL;
 CREATE INDEX reviews_by_review_id ON reviews (organization_id, review_id);
 
 -- Number of outputs per country in a group.
