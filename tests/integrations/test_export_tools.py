@@ -132,7 +132,7 @@ def test_duckdb_reads_a_link_to_parquet(
     program = f"""
 import os, duckdb
 duckdb.sql("SET VARIABLE url = '" + os.environ["URL"] + "'")
-print(*duckdb.sql({query!r}).fetchone())
+print(*duckdb.sql({query!r}).fetchall()[0])
 """
     found = run(DUCKDB_PYTHON, program, tmp_path, URL=answer.json()["url"])
     assert found == f"{COUNT} {COUNT - 1}"
