@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,9 @@ class GleaneryPipeline:
         self._encoder = ItemEncoder(settings)
         self._pending = PendingBatches(settings.batch_size, settings.batch_seconds)
         self._waiting: list[Deferred[None]] = []
+        self._held: dict[int, bytes] = {}
+        """Lines for which there is no room yet, by their order."""
+        self._numbers = itertools.count()
         self._has_paused = False
         self._ended: Deferred[None] = Deferred()
 
@@ -49,7 +53,7 @@ class GleaneryPipeline:
             ended=lambda: call(self._ended.callback, None),
         )
         self._sender = Sender(self._settings, self._pending, self._open_spool(), events)
-        atexit.register(self._sender.keep_unsent)
+        atexit.register(self._keep_unsent)
         self._sender.start()
 
     def process_item(self, item: Any, spider: Spider | None = None) -> Any:
@@ -64,16 +68,23 @@ class GleaneryPipeline:
     async def close_spider(self, spider: Spider | None = None) -> None:
         self._pending.end()
         await maybe_deferred_to_future(self._ended)
-        atexit.unregister(self._sender.keep_unsent)
+        atexit.unregister(self._keep_unsent)
 
     async def _add_later(self, item: Any, line: bytes) -> Any:
         """Wait for room, and hold back the spider until then."""
+        number = next(self._numbers)
+        self._held[number] = line
         while not self._pending.add(line):
             self._pause()
             room: Deferred[None] = Deferred()
             self._waiting.append(room)
             await maybe_deferred_to_future(room)
+        del self._held[number]
         return item
+
+    def _keep_unsent(self) -> None:
+        """Write everything to the disk: the process ends without the end of the crawl."""
+        self._sender.keep_unsent(list(self._held.values()))
 
     def _pause(self) -> None:
         """Let the engine start no requests: Scrapy alone would collect items of many responses."""

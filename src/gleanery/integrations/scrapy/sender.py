@@ -69,10 +69,12 @@ class Sender(threading.Thread):
             self._spool.close()
             self._events.ended()
 
-    def keep_unsent(self) -> None:
-        """Write the batches in memory to the disk: the process ends without the end of a crawl."""
+    def keep_unsent(self, further: list[bytes]) -> None:
+        """Write the batches in memory to the disk, and then the lines that had no room there."""
         if self.is_alive():
             self._pending.take_all(lambda batch: self._spool.append(batch.lines))
+            if further:
+                self._spool.append(further)
 
     def _step_safely(self) -> bool:
         """Do the next piece of work. An error of the disk is tried again later."""
