@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy import version_info
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.project import data_path
 from twisted.internet.defer import Deferred
 
@@ -45,7 +46,7 @@ class GleaneryPipeline:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(GleanerySettings.from_crawler(crawler), crawler)
 
-    async def open_spider(self, spider: Spider | None = None) -> None:
+    def open_spider(self, spider: Spider | None = None) -> None:
         call = _find_reactor()
         events = Events(
             add=lambda name, number: call(self._count, name, number),
@@ -65,7 +66,12 @@ class GleaneryPipeline:
             raise
         return item if self._pending.add(line) else self._add_later(item, line)
 
-    async def close_spider(self, spider: Spider | None = None) -> None:
+    def close_spider(self, spider: Spider | None = None) -> Any:
+        """Return what Scrapy waits for: in version 2.13, only a Deferred."""
+        closing = self._close()
+        return closing if version_info >= (2, 14) else deferred_from_coro(closing)
+
+    async def _close(self) -> None:
         self._pending.end()
         await maybe_deferred_to_future(self._ended)
         atexit.unregister(self._keep_unsent)
