@@ -56,7 +56,7 @@ def test_a_scraper_stores_the_products_and_updates_what_has_changed(
     ids = {sku: output["data"]["data_sheet"] for sku, output in first.items()}
     assert ids == {sku: output["data"]["data_sheet"] for sku, output in second.items()}
     assert len(set(ids.values())) == PRODUCTS
-    changed = [sku for sku in before if second[sku] != before[sku]]
+    changed = sorted(sku for sku in before if second[sku] != before[sku])
     assert changed == [f"SKU-{n:04}" for n in range(CHANGED_EVERY, PRODUCTS + 1, CHANGED_EVERY)]
     assert second.keys() - before.keys() == {DELETED_SKU}
 

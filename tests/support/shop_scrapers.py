@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from examples.shop import PRODUCTS, Shop, data_sheet, product
+from examples.shop import Shop
 from gleanery.client import Client
 from tests.support.process import environment
 
@@ -23,28 +22,7 @@ _TIMEOUT_SECONDS = 600
 _CHROMIUM = "/usr/bin/chromium"
 
 
-def store_products(group: str, shop: Shop, client: Client, token: str) -> None:
-    """Stores what a scraper would store, without one."""
-    client.push(group, _outputs(shop, client))
-
-
-def _outputs(shop: Shop, client: Client) -> Iterator[dict[str, Any]]:
-    for number in range(1, PRODUCTS + 1):
-        url = f"{shop.url}/products/{number}"
-        source = {"source_url": f"{url}/data-sheet.pdf", "filename": f"{number}.pdf"}
-        file = client.upload(data_sheet(number), **source, content_type="application/pdf")
-        data = {**product(number, shop.day)._asdict(), "url": url, "data_sheet": file.id}
-        files = [{"field": "data_sheet", "id": file.id}]
-        yield {
-            "job_id": JOB,
-            "source_url": url,
-            "key": data["sku"],
-            "data": data,
-            "files": files,
-        }
-
-
-def example(script: str, *command: str) -> Scraper:
+def example(*command: str) -> Scraper:
     """The scraper that a command runs. ``{shop}`` in it is the address of the shop."""
 
     def run(group: str, shop: Shop, client: Client, token: str) -> None:
@@ -63,13 +41,11 @@ def example(script: str, *command: str) -> Scraper:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    return run if (EXAMPLES / script).exists() else store_products
+    return run
 
 
 SCRAPERS = {
-    "shop-scrapy": example(
-        "scrapy_shop.py", "-m", "scrapy", "runspider", "scrapy_shop.py", "-a", "shop={shop}"
-    ),
-    "shop-crawlee": example("crawlee_shop.py", "crawlee_shop.py", "{shop}"),
-    "shop-playwright": example("playwright_shop.py", "playwright_shop.py", "{shop}"),
+    "shop-scrapy": example("-m", "scrapy", "runspider", "scrapy_shop.py", "-a", "shop={shop}"),
+    "shop-crawlee": example("crawlee_shop.py", "{shop}"),
+    "shop-playwright": example("playwright_shop.py", "{shop}"),
 }
