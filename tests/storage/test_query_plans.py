@@ -29,6 +29,7 @@ from gleanery.storage.postgres.database import PostgresDatabase
 from gleanery.storage.reviews import job_history, reading
 from gleanery.storage.sessions import (
     cookies,
+    expiring,
     local_storage,
     record_listing,
     summaries,
@@ -488,6 +489,15 @@ def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
     table = "cookies" if name == "_FIND_COOKIE" else "local_storage"
     [access] = planner.plan(getattr(record_listing, name)).of(table)
     assert access.bounds >= {"id>", "id<"} or access.bounds >= {"rowid>", "rowid<"}
+
+
+def test_expiring_records_are_found_by_their_expiry(planner: Planner) -> None:
+    for table, sql in zip(("cookies", "local_storage"), expiring.STATEMENTS, strict=True):
+        found = planner.plan(sql)
+        [access] = found.of(table)
+        assert access.index == f"{table}_expiring"
+        assert access.bounds == {"organization_id=", "expires<"}
+        assert not found.sorts
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:

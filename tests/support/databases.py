@@ -113,9 +113,9 @@ _UNDO = {
         "login_links console_sessions",
         "jobs_waiting tokens_of_organization",
     ),
-    "reviews_of_job_in_order": _Undo(
+    "console_indexes": _Undo(
         {},
-        indexes="reviews_of_job reviews_approving_job",
+        indexes="reviews_of_job reviews_approving_job cookies_expiring local_storage_expiring",
         script="CREATE INDEX reviews_of_job ON reviews (group_id, job_id)",
     ),
 }

@@ -11,6 +11,7 @@ import pytest
 
 from gleanery.settings import Settings
 from gleanery.storage.groups import waiting
+from gleanery.storage.sessions import expiring
 from gleanery.values import timestamps
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
@@ -202,9 +203,24 @@ def test_expiring_sessions_are_listed_by_domain_and_profile(
         ("gone.example", 1, 0),
         ("soon.example", 0, 1),
     ]
-    assert found["sessions"][1]["records"] == 2
     assert found["sessions"][1]["profile"] == "default"
+    assert found["is_complete"]
     assert "secret" not in str(found)
+
+
+def test_many_expired_records_do_not_hide_those_that_expire_soon(
+    client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiring, "MAX_RECORDS", 3)
+    now = int(time.time())
+    cookies = [
+        {"domain": f"{n}.example", "name": "sid", "value": "v", "expires": now + (n - 4) * HOUR}
+        for n in range(8)
+    ]
+    assert client.post("/v1/cookies", json=cookies).status_code == 200
+    found = inbox(console)["sessions"]
+    assert [one["domain"] for one in found["sessions"]] == ["5.example", "6.example", "7.example"]
+    assert not found["is_complete"]
 
 
 def test_what_the_scopes_do_not_allow_is_left_out(service: Service) -> None:

@@ -7,18 +7,17 @@ from typing_extensions import TypedDict
 
 from gleanery.api.console.login import grant_of
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.models.fields import SessionPosition, Text
+from gleanery.models.fields import Text
 from gleanery.models.inputs import Query
 from gleanery.storage.groups import waiting
 from gleanery.storage.groups.waiting import BoundedCount, LatestReview, WaitingJob
-from gleanery.storage.sessions import summaries
+from gleanery.storage.sessions import expiring
 from gleanery.storage.statistics import overview
 from gleanery.storage.statistics.overview import DriftingJob, JobPosition
-from gleanery.values import field_paths
+from gleanery.values import field_paths, timestamps
 from gleanery.values.json_text import encode
 
 _JOBS = 25
-_CHECKED_SESSIONS = 1000
 _SHOWN_SESSIONS = 50
 _EXPIRING_SECONDS = 3 * 86_400
 _SHOWN_FIELDS = 5
@@ -80,10 +79,9 @@ class ExpiringSession(TypedDict):
 
     domain: str
     profile: str
-    records: int
     expired: int
     expiring: int
-    first_expiry: str | None
+    first_expiry: str
 
 
 class ExpiringSessions(TypedDict):
@@ -91,7 +89,7 @@ class ExpiringSessions(TypedDict):
 
     sessions: list[ExpiringSession]
     is_complete: bool
-    """False if there are more sessions than were checked, or more than are listed."""
+    """False if there are more sessions than are listed, or more records than were read."""
 
 
 class Inbox(TypedDict):
@@ -184,28 +182,19 @@ def to_review(context: AnyContext, review: LatestReview | None) -> ReviewSummary
 
 
 async def _sessions(context: AnyContext) -> ExpiringSessions:
-    page = await summaries.list_sessions(
-        context.database,
-        summaries.SummaryFilter(),
-        SessionPosition("", ""),
-        _CHECKED_SESSIONS,
-        context.services.clock(),
-        _EXPIRING_SECONDS,
-    )
-    found = [one for one in page.sessions if one["expired"] or one["expiring"]]
-    found.sort(key=lambda one: one["first_expiry"] or "")
+    now = context.services.clock() // timestamps.SECOND
+    found = await expiring.find_expiring(context.database, now, _EXPIRING_SECONDS)
     sessions = [
         ExpiringSession(
-            domain=one["domain"],
-            profile=one["profile"],
-            records=one["cookies"] + one["local_storage"],
-            expired=one["expired"],
-            expiring=one["expiring"],
-            first_expiry=one["first_expiry"],
+            domain=one.host,
+            profile=one.profile,
+            expired=one.expired,
+            expiring=one.expiring,
+            first_expiry=timestamps.render(one.first_expiry),
         )
-        for one in found[:_SHOWN_SESSIONS]
+        for one in found.sessions[:_SHOWN_SESSIONS]
     ]
-    is_complete = page.next_cursor is None and len(found) <= _SHOWN_SESSIONS
+    is_complete = found.is_complete and len(found.sessions) <= _SHOWN_SESSIONS
     return ExpiringSessions(sessions=sessions, is_complete=is_complete)
 
 

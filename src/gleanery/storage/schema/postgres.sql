@@ -92,6 +92,8 @@ CREATE INDEX cookies_by_identity ON cookies USING hash (identity);
 CREATE INDEX cookies_partitioned ON cookies (organization_id, profile, host, name)
     WHERE partition_site IS NOT NULL;
 CREATE INDEX cookies_by_expiry ON cookies (expires) WHERE expires IS NOT NULL;
+CREATE INDEX cookies_expiring ON cookies (organization_id, expires, host, profile)
+    WHERE expires IS NOT NULL;
 
 CREATE TABLE local_storage (
     id              BIGINT  GENERATED ALWAYS AS IDENTITY,
@@ -119,6 +121,8 @@ CREATE INDEX local_storage_by_identity ON local_storage USING hash (identity);
 CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profile, host, key)
     WHERE origin IS NOT NULL;
 CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;
+CREATE INDEX local_storage_expiring ON local_storage (organization_id, expires, host, profile)
+    WHERE expires IS NOT NULL;
 
 -- A lease gives one holder the session state of a host and a profile until it expires.
 CREATE TABLE session_leases (

@@ -1,5 +1,0 @@
--- Finds the newest reviews of a job, and its last approval, without a sort of all its reviews.
-DROP INDEX reviews_of_job;
-CREATE INDEX reviews_of_job ON reviews (group_id, job_id, id);
-CREATE INDEX reviews_approving_job ON reviews (group_id, job_id, id)
-    WHERE status = 'approved' AND output_ids IS NULL;
