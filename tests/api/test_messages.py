@@ -382,3 +382,24 @@ def test_a_violation_names_the_missing_member(client: Client) -> None:
         ("body", "0", "data", "shop"): "violates the group's schema at "
         f'properties/shop/required: "{"x" * 60}…" is missing',
     }
+
+
+def test_a_violation_names_the_expected_types(client: Client) -> None:
+    schema = {"properties": {"a": {"type": "string"}, "b": {"type": ["number", "null"]}}}
+    assert client.put("/v1/groups/group", json={"schema": schema}).status_code == 200
+    answer = client.post("/v1/outputs/group", json=[OUTPUT | {"data": {"a": 1, "b": "secret"}}])
+    assert answer.status_code == 422
+    found = [one["msg"] for one in answer.json()["detail"]]
+    assert found == [
+        "violates the group's schema at properties/a/type: expected string",
+        "violates the group's schema at properties/b/type: expected null or number",
+    ]
+
+
+def test_a_text_that_is_too_long_is_counted_in_characters(client: Client) -> None:
+    long = client.put("/v1/groups/group", json={"display_name": "x" * 201})
+    assert long.json()["detail"][0]["msg"] == "expected at most 200 characters"
+    query = client.get("/v1/outputs/group", params={"country": "x" * 101})
+    assert query.json()["detail"][0]["msg"] == "expected at most 100 characters"
+    many = client.put("/v1/groups/group", json={"key_fields": ["x"] * 1000})
+    assert "characters" not in many.json()["detail"][0]["msg"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ import pytest
 
 from gleanery import Client as Library
 from gleanery.api import table_exports
+from gleanery.api.examples import EXAMPLES
+from gleanery.api.table_exports import TableExports, TableFile
+from gleanery.errors import Overloaded
 from tests.client.exports.test_type_drift import KINDS
-from tests.support.exports import export_link
+from tests.support.exports import SlowExport, export_link
 from tests.support.outputs import output
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
@@ -26,6 +31,8 @@ from tests.support.waiting import wait_until
 
 FORMATS = ("csv", "parquet")
 TYPES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+LINE = json.loads(str(EXAMPLES["export_outputs"].response).splitlines()[0])
+LINE = json.dumps(LINE | {"data": {"text": "x" * 600}}).encode() + b"\n"
 NOT_STORED = (b"\\u0000", b"1e400")
 
 
@@ -117,11 +124,17 @@ def test_a_formula_is_escaped(client: Client) -> None:
 def test_a_link_has_the_format(client: Client, service: Service, format_: str) -> None:
     client.store("group", output(1))
     link = export_link(client, format=format_)
+    assert urlsplit(link).path.endswith(f"/group/outputs.{format_}")
     with service.stranger() as stranger:
         answer = stranger.get(link)
+        disposition = f"attachment; filename*=UTF-8''group.{format_}"
+        assert answer.headers["content-disposition"] == disposition
         assert answer.headers["content-type"] == TYPES[format_]
         assert answer.content[:4] in (b"sour", b"PAR1")
-        assert stranger.get(link.replace(f"format={format_}", "format=jsonl")).status_code == 403
+        other = link.replace(f"outputs.{format_}", "outputs.ndjson")
+        assert stranger.get(other).status_code == 404
+        other = other.replace(f"format={format_}", "format=jsonl")
+        assert stranger.get(other).status_code == 403
 
 
 def test_head_names_the_file(client: Client) -> None:
@@ -254,3 +267,111 @@ def test_a_client_that_disconnects_ends_the_conversion(
         connection.close()
         wait_until(lambda: leftovers(small) == [])
         wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
+
+
+def test_a_folder_that_cannot_be_locked_is_reported(
+    small: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with small.client() as client:
+        client.store("group", output(1))
+        with monkeypatch.context() as patch:
+            patch.setattr(table_exports.fcntl, "flock", refuse)
+            assert client.get("/v1/exports/group", params={"format": "csv"}).status_code == 503
+        assert leftovers(small) == []
+        assert get_table(client, "csv")
+
+
+def test_a_folder_in_use_is_not_deleted(tmp_path: Path) -> None:
+    """Two workers share the data folder, and each conversion deletes abandoned folders."""
+    first, second = (TableExports(tmp_path, 100_000) for _ in range(2))
+
+    async def run() -> None:
+        is_reading, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def slow_lines() -> AsyncIterator[bytes]:
+            is_reading.set()
+            await goes_on.wait()
+            yield LINE
+
+        slow = asyncio.create_task(first.convert(1, "csv", {}, slow_lines()))
+        await is_reading.wait()
+        [in_use] = (tmp_path / "exports").iterdir()
+        (tmp_path / "exports/abandoned").mkdir()
+        assert (await second.convert(1, "csv", {}, lines(1))).file.read()
+        assert [*(tmp_path / "exports").iterdir()] == [in_use]
+        goes_on.set()
+        assert (await slow).file.read().endswith(b"\r\n")
+        assert [*(tmp_path / "exports").iterdir()] == []
+
+    asyncio.run(run())
+
+
+# --- files that clients have not read -------------------------------------------------------------
+
+FILE_BYTES = 100_000
+
+
+async def lines(count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield LINE
+
+
+def test_a_slow_client_uses_up_only_the_share_of_its_organization(tmp_path: Path) -> None:
+    exports = TableExports(tmp_path, FILE_BYTES)
+
+    async def convert(organization_id: int) -> TableFile:
+        async with exports.turn(organization_id):
+            return await exports.convert(organization_id, "csv", {}, lines(40))
+
+    async def run() -> None:
+        unread = [await convert(1), await convert(1)]
+        assert FILE_BYTES < sum(file.size for file in unread) < 2 * FILE_BYTES
+        with pytest.raises(Overloaded):
+            await convert(1)
+        others = [await convert(number) for number in (2, 3)]  # each of the largest size
+        assert all(other.file.read() for other in others)
+        unread.pop()  # as if the client has disconnected
+        assert await convert(1)
+
+    asyncio.run(run())
+
+
+def test_all_organizations_together_are_bounded(tmp_path: Path) -> None:
+    exports = TableExports(tmp_path, FILE_BYTES)
+
+    async def run() -> None:
+        unread: list[TableFile] = []
+
+        async def convert_many() -> None:
+            for number in range(10):
+                unread.append(await exports.convert(number, "csv", {}, lines(40)))
+
+        with pytest.raises(Overloaded):
+            await convert_many()
+        assert 4 * FILE_BYTES <= sum(file.size for file in unread) < 5 * FILE_BYTES
+
+    asyncio.run(run())
+
+
+def test_the_other_organization_exports_while_one_does_not_read(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The files are larger than the buffers of the connections."""
+    settings = fresh_settings("sqlite", request, tmp_path)
+    service = Service(replace(settings, max_export_bytes=12_000_000))
+    with service.client() as greedy, service.client(service.token("other")) as other:
+        greedy.store("group", *(output(n, data={"text": "x" * 100_000}) for n in range(110)))
+        other.store("group", output(1))
+        path = "/v1/exports/group?format=csv"
+        unread = [SlowExport(greedy, path) for _ in range(2)]
+        refused = greedy.get(path)
+        assert refused.status_code == 503
+        assert "still being sent" in refused.json()["detail"][0]["msg"]
+        assert get_table(other, "csv")
+        for one in unread:
+            one.close()
+        wait_until(lambda: greedy.get(path).status_code == 200)
+    service.stop()

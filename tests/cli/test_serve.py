@@ -529,7 +529,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
             "/v1/reviews/{group_id}/sample": "/v1/reviews/group/sample?job_id=j&seed=a",
             "/v1/files": "/v1/files?source_url=u",
             "/v1/blobs/{id}": link,
-            "/v1/exports/{group_id}/outputs.ndjson": export_link(client),
+            "/v1/exports/{group_id}/{file_name}": export_link(client),
         }
         for operation in OPERATIONS:
             if operation.method == "GET":

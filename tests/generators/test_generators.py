@@ -155,7 +155,7 @@ def remove_ndjson(document: Path) -> None:
     found: dict[str, Any] = json.loads(document.read_text())
     paths = found["paths"]
     del paths["/v1/outputs/{group_id}"]["post"]["requestBody"]["content"][NDJSON]
-    del paths["/v1/exports/{group_id}"], paths["/v1/exports/{group_id}/outputs.ndjson"]
+    del paths["/v1/exports/{group_id}"], paths["/v1/exports/{group_id}/{file_name}"]
     document.write_text(json.dumps(found))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gleanery.models.requests import OutputQuery
+from gleanery.models.requests import OutputFilters, OutputQuery
 from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
 from gleanery.security import tokens
 from gleanery.security.vault import encrypted_length
@@ -17,7 +17,7 @@ from gleanery.storage.database import Database, Row
 from gleanery.storage.engines import open_engine
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.organizations import find_grant
-from gleanery.storage.outputs import pages
+from gleanery.storage.outputs import grid_pages, pages
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
@@ -192,3 +192,33 @@ def test_a_large_page_does_not_hide_an_output_that_changes_meanwhile(
     assert page.next_cursor is not None
     rest = client.items("group", cursor=page.next_cursor)
     assert [item["data"] for item in rest] == [{"text": "changed"}]
+
+
+@pytest.mark.parametrize("is_up", [False, True])
+def test_a_grid_page_reads_nothing_beyond_its_part_if_outputs_change_meanwhile(
+    service: Service, client: Client, is_up: bool
+) -> None:
+    """Both outputs of the page are deleted. Large ones would take their places."""
+    small, large = {"text": "small"}, {"text": "x" * MAX_BYTES}
+    order = [small, small, large, large] if is_up else [large, large, small, small]
+    stored = [client.store("group", output(n, data=data)) for n, data in enumerate(order)]
+    ids = [one["results"][0]["output_id"] for one in stored]
+
+    def change() -> None:
+        for output_id in ids[:2] if is_up else ids[2:]:
+            assert client.delete(f"/v1/outputs/group/{output_id}").status_code == 200
+
+    found: list[grid_pages.Version] = []
+
+    async def visit(versions: Sequence[grid_pages.Version]) -> None:
+        found.extend(versions)
+
+    async def read(database: Any) -> grid_pages.GridRange:
+        read_page = grid_pages.read_newer if is_up else grid_pages.read_older
+        start = 0 if is_up else grid_pages.END
+        return await read_page(database, "group", OutputFilters(), start, 2, MAX_BYTES, visit)
+
+    page, observed = observe(service, client, 1, change, read)
+    assert found == []
+    assert sum(observed.sizes) < MAX_BYTES
+    assert (page.newer if is_up else page.older) is not None

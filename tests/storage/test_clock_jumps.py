@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from gleanery.settings import Settings
+from gleanery.storage.database import Engine
 from gleanery.storage.engines import open_engine
+from tests.support.console_http import credentials, on_engine, sign_in
 from tests.support.files import upload
 from tests.support.outputs import output
 from tests.support.service import DAY, Client, Clock, Service
@@ -111,6 +113,49 @@ def test_nothing_is_deleted_while_a_clock_is_wrong(
         wait_for_rounds(settings, data.is_lost)
         assert data.is_complete()
         assert data.store() == first
+
+
+def let_days_pass(clock: Clock, settings: Settings) -> None:
+    """Lets time pass after a round has noticed the last jump."""
+    wait_for_rounds(settings, lambda: False)
+    clock.move(seconds=3 * DAY)
+
+
+def stored_sessions(settings: Settings) -> int:
+    async def count(engine: Engine) -> int:
+        rows = await engine.read("SELECT count(*) FROM console_sessions")
+        return int(rows[0][0])
+
+    return on_engine(settings, count)
+
+
+def test_console_sessions_are_deleted_by_a_confirmed_clock_only(
+    swept_service: Service, clock: Clock
+) -> None:
+    settings = swept_service.settings
+    with swept_service.stranger() as stranger:
+        confirm(clock, settings)
+        headers = credentials(sign_in(stranger, token=swept_service.token()))
+        for jump in (clock.jump, clock.jump_server):
+            jump(seconds=40 * DAY)
+        wait_for_rounds(settings, lambda: stored_sessions(settings) == 0)
+        assert stored_sessions(settings) == 1
+        for jump in (clock.jump, clock.jump_server):
+            jump(seconds=-40 * DAY)
+        assert stranger.get("/console/api/session", headers=headers).status_code == 200
+    let_days_pass(clock, settings)
+    wait_until(lambda: stored_sessions(settings) == 0)
+
+
+def test_console_sessions_from_the_future_are_deleted(swept_service: Service, clock: Clock) -> None:
+    settings = swept_service.settings
+    with swept_service.stranger() as stranger:
+        confirm(clock, settings)
+        clock.jump(seconds=40 * DAY)
+        assert sign_in(stranger, token=swept_service.token()).status_code == 200
+        clock.jump(seconds=-40 * DAY)
+    let_days_pass(clock, settings)
+    wait_until(lambda: stored_sessions(settings) == 0)
 
 
 def test_a_jump_is_logged(

@@ -71,6 +71,7 @@ NAMES = {
 }
 # Inputs that identify no record, with the value to send, if any.
 NO_NAMES: dict[str, Any] = {
+    "path file_name": "outputs.ndjson",
     "query limit": None,
     "query history": "true",
     "query wait": None,
@@ -228,7 +229,7 @@ def requests(operation: Operation, names: Names, with_key: bool) -> list[Request
     """All requests of the operation with these names, by each method and media type."""
     path = operation.path
     for name in operation.path_parameters:
-        path = path.replace(f"{{{name}}}", quote(names[NAMES[f"path {name}"]]))
+        path = path.replace(f"{{{name}}}", quote(_value(operation, f"path {name}", names)))
     query = {}
     for taken in inputs(operation):
         if taken.startswith("query "):

@@ -26,9 +26,10 @@ from gleanery.storage.groups import catalog, overview, waiting
 from gleanery.storage.outputs import apply, approved_view, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.reviews import reading
+from gleanery.storage.reviews import job_history, reading
 from gleanery.storage.sessions import (
     cookies,
+    expiring,
     local_storage,
     record_listing,
     summaries,
@@ -490,6 +491,15 @@ def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
     assert access.bounds >= {"id>", "id<"} or access.bounds >= {"rowid>", "rowid<"}
 
 
+def test_expiring_records_are_found_by_their_expiry(planner: Planner) -> None:
+    for table, sql in zip(("cookies", "local_storage"), expiring.STATEMENTS, strict=True):
+        found = planner.plan(sql)
+        [access] = found.of(table)
+        assert access.index == f"{table}_expiring"
+        assert access.bounds == {"organization_id=", "expires<"}
+        assert not found.sorts
+
+
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
     for sql in (reading._LATEST_SIZES, reading._LATEST_ROWS):
         found = planner.plan(sql)
@@ -507,3 +517,19 @@ def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
 def test_a_review_is_found_by_its_id(planner: Planner) -> None:
     [access] = planner.plan(reading._ONE).of("reviews")
     assert access.bounds == {"organization_id=", "review_id="}
+
+
+def test_the_newest_reviews_of_a_job_are_not_sorted(planner: Planner) -> None:
+    found = planner.plan(job_history._NEWEST)
+    [access] = found.of("reviews")
+    assert access.index == "reviews_of_job"
+    assert access.bounds >= {"group_id=", "job_id="}
+    assert not found.sorts
+
+
+def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: Planner) -> None:
+    found = planner.plan(job_history._LAST_APPROVAL)
+    [access] = found.of("reviews")
+    assert access.index == "reviews_approving_job"
+    assert access.bounds >= {"group_id=", "job_id="}
+    assert not found.sorts

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from gleanery.settings import Settings
-from gleanery.storage import console_sessions, organizations
+from gleanery.storage import login_links, organizations
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import open_engine
 from gleanery.values import timestamps
@@ -54,7 +54,7 @@ def new_link(
         grant = await organizations.find_grant_by_id(engine, token_id)
         assert grant is not None
         time = timestamps.now() if now is None else now
-        return await console_sessions.create_link(engine, grant, person, time)
+        return await login_links.create(engine, grant, person, time)
 
     return on_engine(settings, create)
 

@@ -64,17 +64,20 @@ def undo_migrations(settings: Settings, first: str) -> None:
         for table, columns in undo.columns.items():
             for column in columns.split():
                 run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
+        if undo.script:
+            run_script(settings, undo.script)
         if migration.name == first:
             return
 
 
 class _Undo(NamedTuple):
-    """What a migration has added."""
+    """What a migration has added, and the script that restores what it has removed."""
 
     columns: dict[str, str]
     tables: str = ""
     indexes: str = ""
     postgres_indexes: str = ""
+    script: str = ""
 
 
 _UNDO = {
@@ -109,6 +112,11 @@ _UNDO = {
         },
         "login_links console_sessions",
         "jobs_waiting tokens_of_organization",
+    ),
+    "console_indexes": _Undo(
+        {},
+        indexes="reviews_of_job reviews_approving_job cookies_expiring local_storage_expiring",
+        script="CREATE INDEX reviews_of_job ON reviews (group_id, job_id)",
     ),
 }
 

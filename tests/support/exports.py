@@ -43,6 +43,10 @@ class SlowExport:
         assert self._response.status == 200
         self.cursor = int(self._response.headers["Gleanery-Cursor"])
 
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
     def read_rest(self) -> list[dict[str, Any]]:
         """Reads the outputs. Raises an exception if the response is truncated."""
         text = self._response.read()

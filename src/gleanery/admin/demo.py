@@ -20,7 +20,7 @@ from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import console_login, tokens
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
-from gleanery.storage import console_sessions, metadata, organizations
+from gleanery.storage import login_links, metadata, organizations
 from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.engines import open_engine
@@ -99,7 +99,7 @@ async def create_login(settings: Settings, is_new: bool, progress: StartProgress
 async def _create_link(engine: Engine, token: str) -> str:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    return await console_sessions.create_link(engine, grant, None, timestamps.now())
+    return await login_links.create(engine, grant, None, timestamps.now())
 
 
 async def _store_sample(

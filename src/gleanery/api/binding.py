@@ -46,6 +46,7 @@ _MAX_ETAGS = 10
 _MAX_PARAMETERS = 100  # more than any operation has
 _RECORDS_PER_STEP = 100  # enough for a fast check, few enough to stop soon after many problems
 
+_TEXT_FIELD = "Value"  # what pydantic calls a text that a function of ours has checked
 # Messages in JSON terms for errors that pydantic describes in Python terms.
 _MESSAGES = {
     "bool_type": "expected true or false",
@@ -335,6 +336,8 @@ def error_details(
 def _message(error: ErrorDetails) -> str:
     if error["type"] == UNKNOWN_NAME:
         return _suggestion(str(error["loc"][-1]), **error["ctx"])
+    if error["type"] == "too_long" and error["ctx"]["field_type"] == _TEXT_FIELD:
+        return f"expected at most {error['ctx']['max_length']} characters"
     return _MESSAGES.get(error["type"], error["msg"])
 
 

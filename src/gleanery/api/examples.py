@@ -413,7 +413,9 @@ EXAMPLES: dict[str, Example] = {
             "expires": "2026-03-02T12:00:00Z",
         },
     ),
-    "get_signed_export": Example(path=_IN_GROUP, query=_EXPORT_PARAMETERS, response=_EXPORT),
+    "get_signed_export": Example(
+        path=_IN_GROUP | {"file_name": "outputs.ndjson"}, query=_EXPORT_PARAMETERS, response=_EXPORT
+    ),
     "set_cookies": Example(body=[_COOKIE], response={"created": 1, "updated": 0, "unchanged": 0}),
     "get_cookies": Example(
         query={"domain": "shop.example.com"},

@@ -13,20 +13,29 @@ from gleanery.api import urls
 from gleanery.security.vault import Vault
 from gleanery.values import json_text
 
-FILE_NAME = "outputs.ndjson"
-"""Last segment of the path: tools take the format from its ending."""
 _PURPOSE = "export links"
 _SIGNATURE = "signature"
 
 Parameters = Iterable[tuple[str, str]]
 
 
-def create(address: str, vault: Vault, group: str, parameters: Parameters) -> str:
+def file_name(format: str) -> str:  # noqa: A002
+    """Return the last segment of the path: tools take the format from its ending."""
+    return f"outputs.{'ndjson' if format == 'jsonl' else format}"
+
+
+def create(
+    address: str,
+    vault: Vault,
+    group: str,
+    format: str,  # noqa: A002
+    parameters: Parameters,
+) -> str:
     """Return the signed URL of an export with these parameters."""
     key = vault.key(vault.current).derive(_PURPOSE)
     query = dict(parameters)
     query[_SIGNATURE] = _sign(key, group, query.items())
-    return urls.address(address, "exports", group, FILE_NAME, query=query)
+    return urls.address(address, "exports", group, file_name(format), query=query)
 
 
 def is_valid(vault: Vault, group: str, parameters: Parameters) -> bool:

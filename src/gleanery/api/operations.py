@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from gleanery.api import export_links
 from gleanery.api.context import Response
 from gleanery.api.handlers import (
     audit,
@@ -552,10 +551,11 @@ OPERATIONS = (
     ),
     Operation(
         method="GET",
-        path=f"/v1/exports/{{group_id}}/{export_links.FILE_NAME}",
+        path="/v1/exports/{group_id}/{file_name}",
         handler=exports.get_signed_export,
         title="Export a group by a signed link",
-        description="The export of a signed link, without a token.",
+        description="The export of a signed link, without a token. The name of the file ends with "
+        "its format: `outputs.ndjson`, `outputs.csv` or `outputs.parquet`.",
         query=requests.SignedExportQuery,
         response=str,
         media_type="application/x-ndjson",

@@ -14,7 +14,6 @@ import os
 import shutil
 import sys
 import tempfile
-import weakref
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
 
+from gleanery.api.unsent_files import UnsentFiles
 from gleanery.errors import ErrorDetail, InvalidRequest, Overloaded, Unavailable
 from gleanery.folders import create_private
 from gleanery.scheduling.fair_semaphore import FairSemaphore
@@ -37,6 +37,7 @@ _PROCESSES = 2  # per worker, of which one organization gets one
 _ATTEMPTS = 10
 _QUEUE_SECONDS = 60.0
 _TOO_MANY = "Too many exports are being converted; try again, or export JSON lines (format=jsonl)"
+_UNSENT = "Earlier exports are still being sent; try again, or export JSON lines (format=jsonl)"
 _MIN_FREE_BYTES = 512 * 1024 * 1024
 _PIECE_BYTES = 128 * 1024  # sent at once, which delays other requests
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
@@ -95,8 +96,7 @@ class TableExports:
         self._data = data
         self._max_bytes = max_bytes
         self._turns = FairSemaphore(_PROCESSES, _QUEUE_SECONDS, _TOO_MANY)
-        self._unsent_bytes = 0
-        """Bytes of files that clients have not read to the end. They have no name on the disk."""
+        self._unsent = UnsentFiles(max_bytes)
 
     @asynccontextmanager
     async def turn(self, organization_id: int) -> AsyncIterator[None]:
@@ -106,16 +106,17 @@ class TableExports:
 
     async def convert(
         self,
+        organization_id: int,
         format: Literal["csv", "parquet"],  # noqa: A002
         metadata: dict[str, Any],
         lines: AsyncIterator[bytes | memoryview],
     ) -> TableFile:
         """Write the lines as a table. Raises InvalidRequest if the file is too large.
 
-        Raises Overloaded while slow clients have not read as many bytes as a file may have.
+        Raises Overloaded while clients have not read too many bytes of earlier files.
         """
-        if self._unsent_bytes >= self._max_bytes:
-            raise Overloaded(_TOO_MANY)
+        if not self._unsent.can_add(organization_id):
+            raise Overloaded(_UNSENT)
         with _folder(self._data) as folder:
             target = folder / f"outputs.{format}"
             request = TableRequest(str(target), format, metadata, self._max_bytes, _MIN_FREE_BYTES)
@@ -124,12 +125,8 @@ class TableExports:
                 raise self._error(failure)
             file = target.open("rb")
             size = os.fstat(file.fileno()).st_size
-            self._unsent_bytes += size
-            weakref.finalize(file, self._forget, size)  # also if the response is never sent
+            self._unsent.add(organization_id, file, size)
             return TableFile(file, size)
-
-    def _forget(self, size: int) -> None:
-        self._unsent_bytes -= size
 
     async def _run(
         self, request: TableRequest, lines: AsyncIterator[bytes | memoryview]

@@ -58,13 +58,13 @@ def _validate(schema: str, values: list[Any]) -> dict[str, Any]:
     except Exception as problem:
         path = getattr(problem, "instance_path", None) or _wrong_reference(schema, str(problem))
         return {"is_schema": False, "path": _shorten(path), "violations": []}
-    found: list[tuple[int, list[str], list[str], str | None]] = []
+    found: list[tuple[int, list[str], list[str], str | None, list[str]]] = []
     for index, value in enumerate(values):
         if not validator.is_valid(value):
             limit = _MAX_VIOLATIONS_PER_VALUE if len(found) < _MAX_DETAILED_VIOLATIONS else 1
             for error in islice(validator.iter_errors(value), limit):
                 paths = _shorten(error.instance_path), _shorten(error.schema_path)
-                found.append((index, *paths, _missing_member(error)))
+                found.append((index, *paths, _missing_member(error), _expected_types(error)))
     return {"is_schema": True, "violations": found}
 
 
@@ -74,6 +74,12 @@ def _missing_member(error: jsonschema_rs.ValidationError) -> str | None:
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
         return _shorten_step(kind.property)
     return None
+
+
+def _expected_types(error: jsonschema_rs.ValidationError) -> list[str]:
+    """Returns the types that the schema allows, if the value has another one."""
+    kind = error.kind
+    return kind.types if isinstance(kind, jsonschema_rs.ValidationErrorKind.Type) else []
 
 
 def _wrong_reference(schema: str, message: str) -> list[str | int]:

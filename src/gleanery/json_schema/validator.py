@@ -34,6 +34,8 @@ class SchemaViolation(NamedTuple):
     schema_path: list[str]
     missing_member: str | None
     """Name of a required member that the value does not have."""
+    expected_types: list[str]
+    """Types that the schema allows, if the value has another one."""
 
 
 class InvalidSchema(Exception):

@@ -1,4 +1,4 @@
-"""Sessions of the console, and the one-time links that create them."""
+"""Sessions of the console: what creates and finds them, and when they end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout
 from gleanery.security import console_login
 from gleanery.security.tokens import ConsoleSession, Grant
-from gleanery.storage import audit
+from gleanery.storage import audit, login_links
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.values import timestamps
 
@@ -17,7 +17,6 @@ IDLE = 8 * 3600 * timestamps.SECOND
 """A session ends if it is not used for this time."""
 LIFETIME = 7 * 24 * 3600 * timestamps.SECOND
 """A session ends after this time in any case, because an open page keeps it in use."""
-LINK_LIFETIME = 15 * 60 * timestamps.SECOND
 MAX_PER_TOKEN = 100
 _MAX_LISTED = 500
 _USE_INTERVAL = 5 * 60 * timestamps.SECOND  # the last use is stored about this often
@@ -34,20 +33,23 @@ DELETE FROM console_sessions WHERE organization_id = $1 AND id IN (
     SELECT id FROM console_sessions WHERE organization_id = $1 AND token_id = $2
     ORDER BY last_used_at DESC, id DESC LIMIT {MAX_PER_TOKEN} OFFSET {MAX_PER_TOKEN})
 """
-_FIND = """
+# A session from the future would live too long. It ends when the clock is right again.
+_IN_TIME = """
+console_sessions.last_used_at > $2 AND console_sessions.created_at > $3
+AND console_sessions.last_used_at < $4 AND console_sessions.created_at < $4
+"""
+_FIND = f"""
 SELECT console_sessions.id, token_id, console_sessions.organization_id, scopes, expires_at, person,
     confirmed_at, console_sessions.last_used_at
 FROM console_sessions JOIN tokens ON tokens.id = token_id
-WHERE console_sessions.digest = $1 AND console_sessions.last_used_at > $2
-    AND console_sessions.created_at > $3 AND revoked_at IS NULL
+WHERE console_sessions.digest = $1 AND {_IN_TIME} AND revoked_at IS NULL
 """
 _SET_LAST_USE = "UPDATE console_sessions SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2"
 _COLUMNS = """
 console_sessions.id, token_id, person, console_sessions.created_at, console_sessions.last_used_at
 """
-_VALID = """
-console_sessions.last_used_at > $2 AND console_sessions.created_at > $3
-AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4)
+_VALID = f"""
+{_IN_TIME} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $5)
 """
 _LIST = f"""
 SELECT {_COLUMNS} FROM console_sessions JOIN tokens ON tokens.id = token_id
@@ -56,7 +58,7 @@ ORDER BY console_sessions.last_used_at DESC, console_sessions.id DESC LIMIT {_MA
 """
 _LIST_OF_TOKEN = f"""
 SELECT {_COLUMNS} FROM console_sessions JOIN tokens ON tokens.id = token_id
-WHERE console_sessions.organization_id = $1 AND token_id = $5 AND {_VALID}
+WHERE console_sessions.organization_id = $1 AND token_id = $6 AND {_VALID}
 ORDER BY console_sessions.last_used_at DESC, console_sessions.id DESC LIMIT {_MAX_LISTED}
 """
 _CONFIRM = "UPDATE console_sessions SET confirmed_at = $3 WHERE organization_id = $1 AND id = $2"
@@ -66,25 +68,11 @@ DELETE FROM console_sessions WHERE organization_id = $1 AND id = $2 RETURNING to
 """
 _END_REPLACED = "DELETE FROM console_sessions WHERE digest = $1"
 _END_OF_TOKEN = "DELETE FROM console_sessions WHERE organization_id = $1 AND token_id = $2"
-_DELETE_ENDED = "DELETE FROM console_sessions WHERE last_used_at <= $1 OR created_at <= $2"
-_CREATE_LINK = """
-INSERT INTO login_links (organization_id, digest, token_id, person, expires_at)
-VALUES ($1, $2, $3, $4, $5)
+_DELETE_ENDED = """
+DELETE FROM console_sessions
+WHERE last_used_at <= $1 OR created_at <= $2 OR last_used_at >= $3 OR created_at >= $3
 """
-_TOKEN_OF_LINK = "SELECT token_id FROM login_links WHERE digest = $1"
-_USE_LINK = "DELETE FROM login_links WHERE digest = $1 RETURNING token_id, person, expires_at"
-_DELETE_LINKS_OF_TOKEN = "DELETE FROM login_links WHERE organization_id = $1 AND token_id = $2"
-_DELETE_LINKS = "DELETE FROM login_links WHERE expires_at <= $1"
-_DELETE_ALL = ("DELETE FROM console_sessions", "DELETE FROM login_links")
-
-
-class Link(NamedTuple):
-    """A login link that was found and deleted, so that it cannot be used again."""
-
-    token_id: int
-    person: str | None
-    is_valid: bool
-    """False if it has expired."""
+_DELETE_ALL = "DELETE FROM console_sessions"
 
 
 class ListedSession(NamedTuple):
@@ -130,7 +118,7 @@ async def find(
 
     A request in the background is not counted as use: an open page alone keeps no session.
     """
-    rows = await engine.read(_FIND, credentials.digest, now - IDLE, now - LIFETIME)
+    rows = await engine.read(_FIND, credentials.digest, *_limits(now))
     if not rows:
         return None
     id_, token_id, organization_id, scopes, expires_at, person, confirmed_at, used_at = rows[0]
@@ -152,8 +140,13 @@ async def list_of_token(database: Database, token_id: int, now: int) -> list[Lis
     return [ListedSession(*row) for row in rows]
 
 
-def _valid_at(database: Database, now: int) -> tuple[int, int, int, int]:
-    return (database.organization_id, now - IDLE, now - LIFETIME, now)
+def _valid_at(database: Database, now: int) -> tuple[int, ...]:
+    return (database.organization_id, *_limits(now), now)
+
+
+def _limits(now: int) -> tuple[int, int, int]:
+    """Return between which times a valid session was used, and was created."""
+    return (now - IDLE, now - LIFETIME, now + timestamps.MAX_CLOCK_DIFFERENCE)
 
 
 async def confirm(database: Database, session_id: int, now: int) -> None:
@@ -194,59 +187,24 @@ async def end_all_of_token(database: Database, token_id: int, actor: audit.Actor
     """End all sessions of a token, and delete its login links, which could create others."""
 
     async def work(transaction: Transaction) -> None:
-        for sql in (_END_OF_TOKEN, _DELETE_LINKS_OF_TOKEN):
-            await transaction.fetch(sql, transaction.organization_id, token_id)
+        await transaction.fetch(_END_OF_TOKEN, transaction.organization_id, token_id)
+        await login_links.delete_of_token(transaction, token_id)
         about = AuditAbout(everywhere=True)
         await audit.append(transaction, actor, now, "sign_out", about)
 
     await database.write(work)
 
 
-async def create_link(engine: Engine, grant: Grant, person: str | None, now: int) -> str:
-    """Create a login link of a token on the command line, and return its secret."""
-    secret = console_login.new_secret()
-    row = (console_login.link_digest(secret), grant.token_id, person, now + LINK_LIFETIME)
-
-    async def work(transaction: Transaction) -> None:
-        await transaction.fetch(_CREATE_LINK, transaction.organization_id, *row)
-        about = AuditAbout(token_id=grant.token_id)
-        if person is not None:
-            about["of_person"] = person
-        await audit.append(transaction, audit.COMMAND_LINE, now, "create_login_link", about)
-
-    await engine.for_tenant(grant.organization_id).write(work)
-    return secret
-
-
-async def token_of_link(engine: Engine, secret: str) -> int | None:
-    """Return the token of a link without using it. A guess of a stranger only reads."""
-    rows = await engine.read(_TOKEN_OF_LINK, console_login.link_digest(secret))
-    return int(rows[0][0]) if rows else None
-
-
-async def use_link(engine: Engine, secret: str, now: int) -> Link | None:
-    """Use a link, which deletes it. Returns None if it is unknown or was used before."""
-
-    async def work(transaction: Transaction) -> Link | None:
-        rows = await transaction.fetch(_USE_LINK, console_login.link_digest(secret))
-        if not rows:
-            return None
-        [[token_id, person, expires_at]] = rows
-        return Link(token_id, person, now < expires_at)
-
-    return await engine.write(work)
-
-
 async def delete_ended(engine: Engine, now: int) -> None:
-    """Delete ended sessions and expired links."""
-    await _run(engine, _DELETE_ENDED, now - IDLE, now - LIFETIME)
-    await _run(engine, _DELETE_LINKS, now)
+    """Delete ended sessions and expired links. The time must be confirmed."""
+    await _run(engine, _DELETE_ENDED, *_limits(now))
+    await login_links.delete_expired(engine, now)
 
 
 async def delete_all(transaction: Transaction) -> None:
     """Delete all sessions and links, so that a restored backup does not revive them."""
-    for sql in _DELETE_ALL:
-        await transaction.fetch(sql)
+    await transaction.fetch(_DELETE_ALL)
+    await login_links.delete_all(transaction)
 
 
 async def _run(database: Database, sql: str, *values: int) -> None:

@@ -13,6 +13,8 @@ from functools import lru_cache
 
 SECOND = 1_000_000
 """One second in microseconds."""
+MAX_CLOCK_DIFFERENCE = 3600 * SECOND
+"""Clocks of nodes may differ by this time. A larger difference means that a clock is wrong."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MIN_SECONDS = -62_135_596_800  # 0001-01-01T00:00:00Z

@@ -11,8 +11,9 @@ import pytest
 
 from gleanery.settings import Settings
 from gleanery.storage.groups import waiting
+from gleanery.storage.sessions import expiring
 from gleanery.values import timestamps
-from tests.support.console import ConsoleClient
+from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
 
@@ -202,9 +203,24 @@ def test_expiring_sessions_are_listed_by_domain_and_profile(
         ("gone.example", 1, 0),
         ("soon.example", 0, 1),
     ]
-    assert found["sessions"][1]["records"] == 2
     assert found["sessions"][1]["profile"] == "default"
+    assert found["is_complete"]
     assert "secret" not in str(found)
+
+
+def test_many_expired_records_do_not_hide_those_that_expire_soon(
+    client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiring, "MAX_RECORDS", 3)
+    now = int(time.time())
+    cookies = [
+        {"domain": f"{n}.example", "name": "sid", "value": "v", "expires": now + (n - 4) * HOUR}
+        for n in range(8)
+    ]
+    assert client.post("/v1/cookies", json=cookies).status_code == 200
+    found = inbox(console)["sessions"]
+    assert [one["domain"] for one in found["sessions"]] == ["5.example", "6.example", "7.example"]
+    assert not found["is_complete"]
 
 
 def test_what_the_scopes_do_not_allow_is_left_out(service: Service) -> None:
@@ -215,6 +231,27 @@ def test_what_the_scopes_do_not_allow_is_left_out(service: Service) -> None:
             assert [name for name, part in found.items() if part is not None] == [allowed]
             drift = console.get("/console/api/inbox/drift")
             assert drift.status_code == (200 if scope == "outputs:read" else 403)
+
+
+def test_reviewers_are_named_only_to_those_who_may_read_reviews(service: Service) -> None:
+    everything = service.token("reviewed")
+    with service.client(everything) as client:
+        client.store("group", output(1))
+        body = {"job_id": "job", "status": "approved", "comment": "fine"}
+        with closing(ConsoleClient(service.url, everything)) as console:
+            assert console.post("/v1/reviews/group", json=body).status_code == 200
+        client.store("group", changed(1))
+    for scopes, shown in (
+        ({"outputs:read", "reviews:read"}, ("approved", "fine", PERSON)),
+        ({"outputs:read"}, ("approved", "", None)),
+    ):
+        token = service.token("reviewed", frozenset(scopes))
+        with closing(ConsoleClient(service.url, token)) as other:
+            [waits] = waiting_jobs(other)
+            [listed] = other.get("/console/api/groups/group/jobs").json()["jobs"]
+        for job in (waits, listed):
+            found = job["review"]
+            assert (found["status"], found["comment"], found["person"]) == shown
 
 
 def test_the_inbox_needs_a_session(client: Client) -> None:

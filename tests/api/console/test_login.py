@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from gleanery.security import console_login, tokens
-from gleanery.storage import console_sessions
+from gleanery.storage import console_sessions, login_links
 from gleanery.storage.maintenance import restore
 from gleanery.values import timestamps
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.console_http import OWN_PAGE, credentials, new_link, on_engine, revoke, sign_in
-from tests.support.service import Client, Clock, Service
+from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 
 SESSION = "/console/api/session"
@@ -330,6 +330,49 @@ def test_the_sweep_deletes_ended_sessions_and_links(timed_service: Service, cloc
     assert on_engine(settings, counts) == [0, 0]
 
 
+def test_a_session_that_a_wrong_clock_created_ends(timed_service: Service, clock: Clock) -> None:
+    """Its dates are in the future, so it would live longer than any other."""
+    token = timed_service.token()
+    with timed_service.stranger() as stranger:
+        clock.jump(seconds=40 * DAY)
+        headers = credentials(sign_in(stranger, token=token))
+        assert status(stranger, headers) == 200
+        clock.jump(seconds=-40 * DAY)
+        assert [status(stranger, headers, path) for path in ROUTES] == [401, 401]
+        own = credentials(sign_in(stranger, token=token))
+        listed = stranger.get("/console/api/sessions", headers=own).json()["sessions"]
+        assert len(listed) == 1
+
+
+def test_a_use_while_the_clock_was_wrong_does_not_keep_a_session(
+    timed_service: Service, clock: Clock
+) -> None:
+    with timed_service.stranger() as stranger:
+        headers = credentials(sign_in(stranger, token=timed_service.token()))
+        clock.jump(seconds=7 * HOUR)
+        assert status(stranger, headers) == 200
+        clock.jump(seconds=-7 * HOUR)
+        assert status(stranger, headers) == 401
+
+
+def test_nodes_with_slightly_different_clocks_share_sessions(
+    timed_service: Service, clock: Clock
+) -> None:
+    with timed_service.stranger() as stranger:
+        clock.jump(seconds=HOUR / 2)
+        headers = credentials(sign_in(stranger, token=timed_service.token()))
+        clock.jump(seconds=-HOUR / 2)
+        assert status(stranger, headers) == 200
+
+
+def test_a_link_that_a_wrong_clock_created_does_not_work(
+    service: Service, stranger: Client, token: str
+) -> None:
+    later = timestamps.now() + 40 * DAY * timestamps.SECOND
+    link = new_link(service.settings, token_id_of(stranger, token), None, later)
+    assert sign_in(stranger, link=link).status_code == 401
+
+
 def test_a_restored_backup_revives_no_session(timed_service: Service) -> None:
     settings = timed_service.settings
     with timed_service.stranger() as stranger:
@@ -375,7 +418,7 @@ def test_an_expired_link_and_one_of_a_revoked_token_do_not_work(
     service: Service, stranger: Client, token: str
 ) -> None:
     token_id = token_id_of(stranger, token)
-    before = timestamps.now() - console_sessions.LINK_LIFETIME
+    before = timestamps.now() - login_links.LIFETIME
     assert (
         sign_in(stranger, link=new_link(service.settings, token_id, None, before)).status_code
         == 401

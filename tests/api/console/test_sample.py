@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 
 from gleanery.api.console import sample as console_sample
+from gleanery.api.examples import EXAMPLES
+from gleanery.storage.reviews.sample import SampledOutput
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
 from tests.support.service import Client, Service
@@ -228,3 +232,21 @@ def test_the_routes_need_the_scopes(service: Service, client: Client) -> None:
         for route in ("sample", "reviews"):
             answer = limited.get(f"/console/api/{route}/group", params={"job_id": "job"})
             assert answer.status_code == 403
+
+
+def test_the_work_for_an_output_grows_with_its_fields_only() -> None:
+    """Half of them have changed. The calls are counted, because a time says little."""
+
+    def calls(fields: int) -> int:
+        item = json.loads(str(EXAMPLES["export_outputs"].response).splitlines()[0])
+        texts = [
+            json.dumps(item | {"data": {f"field{n}": n * sign for n in range(fields)}}).encode()
+            for sign in (1, -1)
+        ]
+        changes = json.dumps([{"path": f"field{n}"} for n in range(0, fields, 2)]).encode()
+        found = SampledOutput("changed", None, texts[1], texts[0], changes)
+        profile = cProfile.Profile()
+        profile.runcall(console_sample._compare, found, texts[1])
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(4000) < 5 * calls(1000)

@@ -111,7 +111,8 @@ async def console_jobs(context: RequestContext[ConsoleJobsQuery, None]) -> Respo
     database, now = context.database, context.services.clock()
     group = await overview.read_group(database, context.path["group_id"], now)
     jobs, last = await overview.list_jobs(database, group.id, context.query.after, _JOBS)
-    found = JobsOfGroup(group=_to_group(group), jobs=[_to_job(job) for job in jobs], next=last)
+    listed = [_to_job(context, job) for job in jobs]
+    found = JobsOfGroup(group=_to_group(group), jobs=listed, next=last)
     return Response(encode(found))
 
 
@@ -126,12 +127,12 @@ def _to_group(group: GroupOverview) -> GroupSummary:
     )
 
 
-def _to_job(job: JobOverview) -> ListedJob:
+def _to_job(context: AnyContext, job: JobOverview) -> ListedJob:
     return ListedJob(
         job_id=job.name,
         outputs=job.output_count,
         approved=job.approved_count,
         waits_since=job.waits_since,
         scraped_at=job.scraped_at,
-        review=to_review(job.review),
+        review=to_review(context, job.review),
     )

@@ -7,18 +7,17 @@ from typing_extensions import TypedDict
 
 from gleanery.api.console.login import grant_of
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.models.fields import SessionPosition, Text
+from gleanery.models.fields import Text
 from gleanery.models.inputs import Query
 from gleanery.storage.groups import waiting
 from gleanery.storage.groups.waiting import BoundedCount, LatestReview, WaitingJob
-from gleanery.storage.sessions import summaries
+from gleanery.storage.sessions import expiring
 from gleanery.storage.statistics import overview
 from gleanery.storage.statistics.overview import DriftingJob, JobPosition
-from gleanery.values import field_paths
+from gleanery.values import field_paths, timestamps
 from gleanery.values.json_text import encode
 
 _JOBS = 25
-_CHECKED_SESSIONS = 1000
 _SHOWN_SESSIONS = 50
 _EXPIRING_SECONDS = 3 * 86_400
 _SHOWN_FIELDS = 5
@@ -41,7 +40,10 @@ class Count(TypedDict):
 
 
 class ReviewSummary(TypedDict):
-    """The latest review of a job, with the beginning of its comment."""
+    """The latest review of a job, with the beginning of its comment.
+
+    The comment is empty and the person is null without the scope ``reviews:read``.
+    """
 
     status: str
     comment: str
@@ -77,10 +79,9 @@ class ExpiringSession(TypedDict):
 
     domain: str
     profile: str
-    records: int
     expired: int
     expiring: int
-    first_expiry: str | None
+    first_expiry: str
 
 
 class ExpiringSessions(TypedDict):
@@ -88,7 +89,7 @@ class ExpiringSessions(TypedDict):
 
     sessions: list[ExpiringSession]
     is_complete: bool
-    """False if there are more sessions than were checked, or more than are listed."""
+    """False if there are more sessions than are listed, or more records than were read."""
 
 
 class Inbox(TypedDict):
@@ -136,7 +137,8 @@ async def console_inbox(context: RequestContext[InboxQuery, None]) -> Response:
 async def _waiting(context: RequestContext[InboxQuery, None]) -> WaitingJobs:
     after = waiting.Position(*_numbers(context.query.after))
     page = await waiting.list_waiting(context.database, after, _JOBS)
-    return WaitingJobs(jobs=[_to_job(job) for job in page.jobs], next=_text(page.next_position))
+    jobs = [_to_job(context, job) for job in page.jobs]
+    return WaitingJobs(jobs=jobs, next=_text(page.next_position))
 
 
 def _numbers(position: str | None) -> tuple[int, int]:
@@ -148,7 +150,7 @@ def _text(position: tuple[int, int] | None) -> str | None:
     return None if position is None else f"{position[0]}.{position[1]}"
 
 
-def _to_job(job: WaitingJob) -> WaitingJobOut:
+def _to_job(context: AnyContext, job: WaitingJob) -> WaitingJobOut:
     return WaitingJobOut(
         group_id=job.group,
         job_id=job.job,
@@ -159,7 +161,7 @@ def _to_job(job: WaitingJob) -> WaitingJobOut:
         new=job.new_count,
         changed=to_count(job.changed),
         removed=to_count(job.removed),
-        review=to_review(job.review),
+        review=to_review(context, job.review),
     )
 
 
@@ -167,40 +169,32 @@ def to_count(count: BoundedCount) -> Count:
     return Count(count=count.count, has_more=count.has_more)
 
 
-def to_review(review: LatestReview | None) -> ReviewSummary | None:
+def to_review(context: AnyContext, review: LatestReview | None) -> ReviewSummary | None:
     if review is None:
         return None
+    may_read = "reviews:read" in grant_of(context).scopes
     return ReviewSummary(
         status=review.status,
-        comment=review.comment,
-        person=review.person,
+        comment=review.comment if may_read else "",
+        person=review.person if may_read else None,
         created_at=review.created_at,
     )
 
 
 async def _sessions(context: AnyContext) -> ExpiringSessions:
-    page = await summaries.list_sessions(
-        context.database,
-        summaries.SummaryFilter(),
-        SessionPosition("", ""),
-        _CHECKED_SESSIONS,
-        context.services.clock(),
-        _EXPIRING_SECONDS,
-    )
-    found = [one for one in page.sessions if one["expired"] or one["expiring"]]
-    found.sort(key=lambda one: one["first_expiry"] or "")
+    now = context.services.clock() // timestamps.SECOND
+    found = await expiring.find_expiring(context.database, now, _EXPIRING_SECONDS)
     sessions = [
         ExpiringSession(
-            domain=one["domain"],
-            profile=one["profile"],
-            records=one["cookies"] + one["local_storage"],
-            expired=one["expired"],
-            expiring=one["expiring"],
-            first_expiry=one["first_expiry"],
+            domain=one.host,
+            profile=one.profile,
+            expired=one.expired,
+            expiring=one.expiring,
+            first_expiry=timestamps.render(one.first_expiry),
         )
-        for one in found[:_SHOWN_SESSIONS]
+        for one in found.sessions[:_SHOWN_SESSIONS]
     ]
-    is_complete = page.next_cursor is None and len(found) <= _SHOWN_SESSIONS
+    is_complete = found.is_complete and len(found.sessions) <= _SHOWN_SESSIONS
     return ExpiringSessions(sessions=sessions, is_complete=is_complete)
 
 

@@ -23,7 +23,7 @@ from gleanery.models.inputs import Input
 from gleanery.models.responses import AuditAbout
 from gleanery.security import console_login, tokens
 from gleanery.security.tokens import ConsoleSession, Grant
-from gleanery.storage import audit, console_sessions, organizations
+from gleanery.storage import audit, console_sessions, login_links, organizations
 from gleanery.values import timestamps
 from gleanery.values.json_text import encode
 
@@ -152,12 +152,12 @@ async def _grant_of_token(context: AnyContext, token: str, person: str) -> Grant
 
 async def _grant_of_link(context: AnyContext, link: str, person: str) -> tuple[Grant, str]:
     database, now = context.services.database, context.services.clock()
-    token_id = await console_sessions.token_of_link(database, link)
+    token_id = await login_links.token_of(database, link)
     state = None if token_id is None else await organizations.token_state_by_id(database, token_id)
     if state is None:
         raise Unauthenticated(_NO_LINK, is_token_invalid=True)
     await _count(context, state.id)  # before the link is used up
-    used = await console_sessions.use_link(database, link, now)
+    used = await login_links.use(database, link, now)
     if used is None:
         raise Unauthenticated(_NO_LINK, is_token_invalid=True)
     person = used.person or person

@@ -16,6 +16,7 @@ from gleanery.errors import (
     ErrorDetail,
     InvalidRequest,
     InvalidSignature,
+    no_record,
 )
 from gleanery.http import ClientDisconnected, Header, Request
 from gleanery.models.requests import ExportLinkQuery, ExportQuery, OutputFilters, SignedExportQuery
@@ -137,8 +138,9 @@ async def _convert_unless_disconnected(
             "filters": _filters(context),
             "cursor": export.cursor,
         }
+        convert_to, owner = context.services.table_exports.convert, context.organization_id
         async with aclosing(_with_links(context, export)) as pieces:
-            return await context.services.table_exports.convert(format, metadata, pieces)
+            return await convert_to(owner, format, metadata, pieces)
 
     conversion = asyncio.create_task(convert())
     disconnection = asyncio.create_task(context.request.disconnected())
@@ -181,6 +183,7 @@ async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> 
         s.address,
         s.vault,
         group,
+        context.query.format,
         [
             *filters,
             ("organization", str(context.organization_id)),
@@ -202,6 +205,8 @@ async def _reject_a_body(request: Request) -> None:
 
 async def get_signed_export(context: RequestContext[SignedExportQuery, None]) -> Response:
     s, query, group = context.services, context.query, context.path["group_id"]
+    if context.path["file_name"] != export_links.file_name(query.format):
+        raise no_record("file_name")
     if not export_links.is_valid(s.vault, group, context.next_page_parameters):
         raise InvalidSignature(_NEW_LINK)
     context.organization_id = int(query.organization)  # the signature proves the organization

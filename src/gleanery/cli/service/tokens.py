@@ -16,7 +16,7 @@ from gleanery.cli.terminal import print_table
 from gleanery.errors import NotFound, SettingsError
 from gleanery.security import console_login, tokens
 from gleanery.settings import Settings
-from gleanery.storage import console_sessions, organizations
+from gleanery.storage import login_links, organizations
 from gleanery.storage.database import Engine
 from gleanery.storage.organizations import ListedToken, NewToken
 from gleanery.values import timestamps
@@ -159,7 +159,7 @@ def create_login_link(
         grant = await organizations.find_grant_by_id(engine, token_id)
         if grant is None or (grant.expires is not None and grant.expires <= now):
             raise NotFound(("token",), f"There is no valid token {token_id}")
-        return await console_sessions.create_link(engine, grant, person, now)
+        return await login_links.create(engine, grant, person, now)
 
     secret = with_database(settings, create)
     typer.echo(console_login.link_address(address, secret, person))

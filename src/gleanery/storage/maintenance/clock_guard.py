@@ -23,7 +23,7 @@ _log = logging.getLogger("gleanery")
 
 _HOUR = 3600 * timestamps.SECOND
 _DAY = 24 * _HOUR
-_TOLERANCE = _HOUR
+_TOLERANCE = timestamps.MAX_CLOCK_DIFFERENCE
 _MAX_PAUSE = _DAY
 _JUMP_PER_PAUSE = _DAY // _HOUR  # a jump of a day pauses deletion for an hour
 

@@ -117,6 +117,8 @@ def _detail(position: int, violation: SchemaViolation) -> ErrorDetail:
     msg = f"violates the group's schema at {'/'.join(violation.schema_path)}"
     if violation.missing_member is not None:
         msg += f': "{violation.missing_member}" is missing'
+    if violation.expected_types:
+        msg += f": expected {' or '.join(violation.expected_types)}"
     return _schema_error(loc, msg)
 
 

@@ -29,7 +29,7 @@ FROM reviews /* INDEXED BY reviews_of_job */
 WHERE {_OF_JOB} ORDER BY id DESC LIMIT {SHOWN}
 """
 _LAST_APPROVAL = f"""
-SELECT review_id, created_at, person FROM reviews /* INDEXED BY reviews_of_job */
+SELECT review_id, created_at, person FROM reviews /* INDEXED BY reviews_approving_job */
 WHERE {_OF_JOB} AND status = 'approved' AND output_ids IS NULL ORDER BY id DESC LIMIT 1
 """
 

@@ -92,6 +92,8 @@ CREATE INDEX cookies_by_identity ON cookies USING hash (identity);
 CREATE INDEX cookies_partitioned ON cookies (organization_id, profile, host, name)
     WHERE partition_site IS NOT NULL;
 CREATE INDEX cookies_by_expiry ON cookies (expires) WHERE expires IS NOT NULL;
+CREATE INDEX cookies_expiring ON cookies (organization_id, expires, host, profile)
+    WHERE expires IS NOT NULL;
 
 CREATE TABLE local_storage (
     id              BIGINT  GENERATED ALWAYS AS IDENTITY,
@@ -119,6 +121,8 @@ CREATE INDEX local_storage_by_identity ON local_storage USING hash (identity);
 CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profile, host, key)
     WHERE origin IS NOT NULL;
 CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;
+CREATE INDEX local_storage_expiring ON local_storage (organization_id, expires, host, profile)
+    WHERE expires IS NOT NULL;
 
 -- A lease gives one holder the session state of a host and a profile until it expires.
 CREATE TABLE session_leases (
@@ -254,7 +258,9 @@ CREATE TABLE reviews (
 );
 
 CREATE INDEX reviews_of_group ON reviews (group_id, id);
-CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+CREATE INDEX reviews_of_job   ON reviews (group_id, job_id, id);
+CREATE INDEX reviews_approving_job ON reviews (group_id, job_id, id)
+    WHERE status = 'approved' AND output_ids IS NULL;
 CREATE INDEX reviews_by_review_id ON reviews (organization_id, review_id);
 
 -- Number of outputs per country in a group.

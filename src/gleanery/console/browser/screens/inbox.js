@@ -141,7 +141,7 @@ function List({ sessions }) {
 }
 
 function Session({ one }) {
-  const title = `${plural(one.expired + one.expiring, "record")} of ${number(one.records)}`;
+  const title = plural(one.expired + one.expiring, "record");
   return html`<li>
     <a class="inbox-row inbox-small" data-row href=${href(["sessions", one.domain], { profile: one.profile })} title=${title}>
       <span class="inbox-name">

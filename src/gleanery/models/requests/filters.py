@@ -1,0 +1,94 @@
+"""Filters of outputs, for pages and exports."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from gleanery.models.fields import MAX_INT64, DateTime, Region, Text, WholeNumber
+from gleanery.models.inputs import Query, custom_error
+from gleanery.values import countries
+
+View = Literal["full", "approved"]
+_APPROVED_IN_VIEW = (
+    "cannot be used with view=approved, which has only approved versions: leave out approved"
+)
+
+
+class OutputFilters(Query):
+    """Filters of outputs."""
+
+    job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
+    created_after: DateTime | None = Field(
+        default=None,
+        description="Only outputs created or updated at or after this date or date-time. To sync, "
+        "give the newest `update_date` that you have received, never the time of your own clock: a "
+        "batch is dated shortly before it becomes visible. Outputs of that second come again.",
+    )
+    url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
+    country: Text | None = Field(
+        default=None,
+        max_length=countries.MAX_COUNTRY_LENGTH,
+        description="Only outputs of this country: name, ISO code or common alias.",
+    )
+    region: Region | None = Field(
+        default=None, description="Only outputs of this ISO 3166-2 region."
+    )
+    approved: Literal["true", "false"] | None = Field(
+        default=None,
+        description="true: only outputs that are approved now. false: only the others.",
+    )
+    view: View = Field(
+        default="full",
+        description="approved: each output in its last approved version, in the order of the "
+        "approvals, whether or not it has a newer value. full: each output as it is now.",
+    )
+
+    @model_validator(mode="after")
+    def _reject_approved_in_view(self) -> Self:
+        """Rejects the filter by the present approval in the approved view."""
+        if self.view == "approved" and self.approved is not None:
+            error = custom_error("approved_in_view", _APPROVED_IN_VIEW, ("approved",))
+            raise ValidationError.from_exception_data(type(self).__name__, [error])
+        return self
+
+
+class OutputQuery(OutputFilters):
+    """Filters and paging of outputs."""
+
+    limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
+    )
+
+
+class ExportQuery(OutputFilters):
+    """Filters and format of an export."""
+
+    format: Literal["jsonl", "csv", "parquet"] = Field(
+        default="jsonl",
+        description="jsonl: one JSON object per line, sent while it is read. csv and parquet: a "
+        "table with a column for each member of an output and for each key of its `data`, in the "
+        "same form as `gleanery export` writes it. It is sent when it is complete.",
+    )
+
+
+class ExportLinkQuery(ExportQuery):
+    """Filters and format of the export, and the validity of the link."""
+
+    valid_seconds: WholeNumber = Field(
+        default=3600,
+        ge=60,
+        le=604_800,
+        description="Time for which the link is valid: a minute to a week.",
+    )
+
+
+class SignedExportQuery(ExportQuery):
+    """Signed parts of a link to an export."""
+
+    organization: Text = Field(description="Value from the link.")
+    token: Text = Field(description="Value from the link: the number of the token.")
+    expires: Text = Field(description="Value from the link.")
+    signature: Text = Field(description="Value from the link.")

@@ -1,0 +1,87 @@
+"""Bodies and queries about groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from gleanery.models.fields import (
+    MAX_INT64,
+    MAX_NAME_LENGTH,
+    Days,
+    Text,
+    VersionCount,
+    WholeNumber,
+    as_validation_error,
+)
+from gleanery.models.inputs import Input, Query
+
+
+def _member_names(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise ValueError("must not contain a name twice")
+    return names
+
+
+class GroupSettings(Input):
+    """Settings of a group. A missing setting is reset."""
+
+    display_name: Text | None = Field(default=None, max_length=MAX_NAME_LENGTH)
+    key_fields: (
+        Annotated[list[Text], AfterValidator(as_validation_error("key_fields", _member_names))]
+        | None
+    ) = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Members of data that make the key of an output without `key`. If one of them "
+        "is missing or null, the key is `source_url`.",
+        json_schema_extra={"uniqueItems": True},
+    )
+    schema_: dict[str, Any] | None = Field(
+        default=None,
+        alias="schema",
+        description="JSON Schema (2020-12) that the data of every stored output must meet.",
+    )
+    retain_days: Days | None = Field(
+        default=None,
+        description="Days after which an output is deleted that no scraper has sent again.",
+    )
+    keep_versions: VersionCount | None = Field(
+        default=None,
+        description="Number of earlier versions that each output keeps. 0 keeps none. The default "
+        "is 20.",
+    )
+    keep_days: Days | None = Field(
+        default=None,
+        description="Days for which an earlier version is kept after another one has replaced it. "
+        "The default is 90.",
+    )
+
+
+class GroupsQuery(Query):
+    """Page of the organization's groups."""
+
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0,
+        ge=0,
+        le=MAX_INT64,
+        description="Only the groups after this `id`. The Link header has the next page.",
+    )
+
+
+class GroupQuery(Query):
+    """Page of a group's jobs."""
+
+    limit: WholeNumber = Field(default=1000, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Only the jobs after this position."
+    )
+
+
+class FieldsQuery(Query):
+    """Choice of a job."""
+
+    job_id: Text | None = Field(default=None, description="Only the outputs of this job.")

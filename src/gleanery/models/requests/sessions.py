@@ -1,0 +1,140 @@
+"""Queries about cookies, local storage and sessions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gleanery.models.fields import (
+    LIST_OF_FORMATS,
+    MAX_INT64,
+    Domain,
+    HeaderText,
+    ListLimit,
+    Name,
+    PageUrl,
+    QueryNumericGroupId,
+    ReadFormat,
+    SessionCursor,
+    SessionPosition,
+    Text,
+    WholeNumber,
+    WrittenFormat,
+)
+from gleanery.models.inputs import Query
+from gleanery.models.session_state import DEFAULT_PROFILE
+
+
+class DomainQuery(Query):
+    """Filter and paging of cookies."""
+
+    domain: Domain | None = Field(
+        default=None,
+        description="Only the records that a page on this host sees (RFC 6265 domain-match).",
+    )
+    limit: ListLimit | None = Field(
+        default=None, description="Page size. Without it, as many records as fit."
+    )
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Cursor from the Link header."
+    )
+
+
+class LocalStorageQuery(DomainQuery):
+    """Filters and paging of local-storage entries."""
+
+    for_group: QueryNumericGroupId | None = Field(
+        default=None,
+        description="Only the entries that the group with this `id` uses: its own, and those of "
+        "group 0.",
+    )
+
+
+class CookieDeletion(Query):
+    """Cookies to delete."""
+
+    domain: Domain = Field(description="Exact domain, including a leading dot.")
+    name: HeaderText | None = Field(default=None, description="Only the cookies with this name.")
+
+
+class LocalStorageDeletion(Query):
+    """Local-storage entries to delete."""
+
+    domain: Domain = Field(description="Exact domain, including a leading dot.")
+    key: Text | None = Field(default=None, description="Only the entries with this key.")
+
+
+_PROFILE = "Account at the site, if there are several."
+
+
+class SessionsQuery(Query):
+    """Filters and paging of sessions."""
+
+    domain: Domain | None = Field(
+        default=None, description="Only this host. A leading dot makes no difference."
+    )
+    profile: Name | None = Field(default=None, description="Only this profile.")
+    limit: ListLimit = Field(default=100, description="Page size.")
+    cursor: SessionCursor = Field(
+        default=SessionPosition("", ""), description="Cursor from the Link header."
+    )
+
+
+class SessionDeletion(Query):
+    """Session to delete."""
+
+    domain: Domain = Field(description="Host. A leading dot makes no difference.")
+    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
+
+
+class SessionExport(Query):
+    """Format and filters of an export of session state."""
+
+    format: WrittenFormat = Field(
+        default="playwright", description=f"Format of the response:\n{LIST_OF_FORMATS}"
+    )
+    domain: Domain | None = Field(
+        default=None,
+        description="Only what pages on this host see (RFC 6265 domain-match). A leading dot "
+        "includes its subdomains.",
+    )
+    url: PageUrl | None = Field(
+        default=None,
+        description="Only what a page at this URL sees. Formats with the cookies of one page need "
+        "it: `cookie`, `set-cookie` and `curl`.",
+    )
+    group_id: Name | None = Field(
+        default=None,
+        description="Only the local-storage entries that this group uses: its own, and those for "
+        "every group. Its own win. Name of the group, or its `id`.",
+    )
+    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
+
+
+class SessionImport(Query):
+    """Format and destination of an import of session state."""
+
+    format: ReadFormat = Field(
+        default="auto",
+        description=f"Format of the body. `auto` recognises it.\n{LIST_OF_FORMATS}",
+    )
+    url: PageUrl | None = Field(
+        default=None,
+        description="Page that the cookies belong to, for formats that do not say it.",
+    )
+    group_id: Name | None = Field(
+        default=None,
+        description="Group that uses the local-storage entries: its name or its `id`. Without it, "
+        "every group.",
+    )
+    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
+    replace: Literal["true", "false"] = Field(
+        default="false",
+        description="true: of the hosts in the body, delete the records that the body does not "
+        "have. A format without local storage deletes only cookies. A Cookie header or a curl "
+        "command deletes only cookies that its page gets. A body without any record is an error.",
+    )
+    dry_run: Literal["true", "false"] = Field(
+        default="false", description="true: store nothing, and list what would be stored."
+    )

@@ -1,0 +1,106 @@
+"""Responses, as typed dictionaries that give the OpenAPI document its schemas."""
+
+from __future__ import annotations
+
+from gleanery.models.responses.audit import AuditAbout, AuditAction, AuditEntry, AuditPage
+from gleanery.models.responses.changes import (
+    ChangeOut,
+    ChangePage,
+    DeletedOutput,
+    DeletionOut,
+    FieldChange,
+    VersionOut,
+    VersionPage,
+)
+from gleanery.models.responses.common import DateTime, Deleted, JsonValue, PageMetadata, WriteCounts
+from gleanery.models.responses.fields import (
+    Drift,
+    FieldOut,
+    FieldsOut,
+    LengthRange,
+    ScrapedField,
+    ScrapeOut,
+    ValueRange,
+)
+from gleanery.models.responses.groups import GroupOut, GroupSettingsOut, JobOut
+from gleanery.models.responses.outputs import (
+    ErrorDetailOut,
+    ExportLink,
+    FileOut,
+    IngestCounts,
+    IngestResult,
+    NdjsonResult,
+    OutputOut,
+    OutputPage,
+    OutputResult,
+    StoredFile,
+)
+from gleanery.models.responses.reviews import (
+    AddedReview,
+    FindingOut,
+    ReviewDetails,
+    ReviewOut,
+    ReviewSample,
+    ReviewStatus,
+    SampledOutput,
+)
+from gleanery.models.responses.sessions import (
+    CookieOut,
+    ImportCounts,
+    ImportedRecord,
+    ImportResult,
+    LocalStorageOut,
+    SessionOut,
+)
+
+__all__ = [
+    "AddedReview",
+    "AuditAbout",
+    "AuditAction",
+    "AuditEntry",
+    "AuditPage",
+    "ChangeOut",
+    "ChangePage",
+    "CookieOut",
+    "DateTime",
+    "Deleted",
+    "DeletedOutput",
+    "DeletionOut",
+    "Drift",
+    "ErrorDetailOut",
+    "ExportLink",
+    "FieldChange",
+    "FieldOut",
+    "FieldsOut",
+    "FileOut",
+    "FindingOut",
+    "GroupOut",
+    "GroupSettingsOut",
+    "ImportCounts",
+    "ImportResult",
+    "ImportedRecord",
+    "IngestCounts",
+    "IngestResult",
+    "JobOut",
+    "JsonValue",
+    "LengthRange",
+    "LocalStorageOut",
+    "NdjsonResult",
+    "OutputOut",
+    "OutputPage",
+    "OutputResult",
+    "PageMetadata",
+    "ReviewDetails",
+    "ReviewOut",
+    "ReviewSample",
+    "ReviewStatus",
+    "SampledOutput",
+    "ScrapeOut",
+    "ScrapedField",
+    "SessionOut",
+    "StoredFile",
+    "ValueRange",
+    "VersionOut",
+    "VersionPage",
+    "WriteCounts",
+]
