@@ -13,12 +13,13 @@ export PIP_BUILD_CONSTRAINT = constraints-build.txt
 $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 $(VENV)-generators/.made: export PIP_CONSTRAINT = constraints-generators.txt
 $(VENV)-integrations/.made: export PIP_CONSTRAINT = constraints-integrations.txt constraints-build.txt
+$(VENV)-schedulers/.made: export PIP_CONSTRAINT = constraints-schedulers.txt
 $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test extended long base pythons proxies browser sessions guides generators integrations check bench faults fuzz model format client reference constraints clean
+.PHONY: help demo quick test extended long base pythons proxies browser sessions guides generators integrations examples check bench faults fuzz model format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -34,6 +35,7 @@ help:
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
 	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export; installs them (370 MB)"
+	@echo "make examples   run every example of the docs, also in Airflow and Dagster, which it installs (700 MB with make integrations)"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -155,7 +157,7 @@ $(VENV)-generators/.made: constraints-generators.txt
 	@touch $@
 
 integrations: $(VENV)/.dev $(VENV)-integrations/.made
-	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py tests/integrations/test_export_tools.py $(ARGS)
+	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py tests/integrations/test_shop_scenario.py tests/integrations/test_export_tools.py $(ARGS)
 
 # Airbyte, Singer and the newest DuckDB for which the extension httpfs is a package, in an environment of their own: Airbyte
 # needs other versions than we do.
@@ -164,6 +166,21 @@ $(VENV)-integrations/.made: constraints-integrations.txt integrations/singer/pyp
 	@echo "Installing Airbyte's and Singer's tools into $(VENV)-integrations …"
 	@$(VENV)-integrations/bin/$(PIP) $(WHEELS) airbyte-cdk singer-sdk duckdb duckdb-extension-httpfs
 	@$(VENV)-integrations/bin/$(PIP) install --no-deps --editable integrations/singer
+	@touch $@
+
+# Every example that a test runs; tests/project/test_example_pages.py lists the others with their reason. The generators of clients
+# need npm, and the guides of operators need nginx and others: make generators and make guides install these.
+EXAMPLE_TESTS := tests/project/test_examples.py tests/project/test_example_pages.py tests/project/test_shop_tutorial.py \
+	tests/project/test_guides.py tests/integrations/test_notebooks.py \
+	tests/integrations/test_schedulers.py tests/integrations/test_export_tools.py tests/cli/data/test_pull.py
+examples: $(VENV)/.dev $(VENV)-integrations/.made $(VENV)-schedulers/.made
+	$(BIN)/pytest -n 2 --dist worksteal --durations=10 -rs $(EXAMPLE_TESTS) $(ARGS)
+
+# In an environment of their own: they restrict the versions of many packages.
+$(VENV)-schedulers/.made: constraints-schedulers.txt
+	$(PYTHON) -m venv $(VENV)-schedulers
+	@echo "Installing Airflow and Dagster into $(VENV)-schedulers …"
+	@$(VENV)-schedulers/bin/$(PIP) $(WHEELS) apache-airflow dagster
 	@touch $@
 
 faults: $(VENV)/.dev
@@ -232,4 +249,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-schedulers $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

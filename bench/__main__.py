@@ -22,6 +22,7 @@ from bench import (
     pages,
     process,
     results,
+    scrapy_items,
 )
 from bench.environment import ROOT, Environment, open_environment
 from bench.load_generator import LOAD_CORE
@@ -41,6 +42,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "exports": exports.measure,
     "memory": process.measure_memory,
     "client": client.measure,
+    "scrapy": scrapy_items.measure,
 }
 
 

@@ -1,7 +1,7 @@
 """Generates the synchronous client from the asynchronous one; with ``--check`` only compares.
 
 The asynchronous code is the source. ``background.py`` and ``concurrency.py`` are written by hand in
-both packages.
+both packages. Modules of integrations are generated in the same way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parent.parent / "src/gleanery/client"
+_SOURCE = Path(__file__).parent.parent / "src/gleanery"
+_PACKAGE = _SOURCE / "client"
+_MODULES = {
+    _SOURCE / "integrations/logins/async_login.py": "sync_login.py",
+    _SOURCE / "integrations/playwright/async_api.py": "sync_api.py",
+}
 _BY_HAND = {"__init__.py", "background.py", "concurrency.py"}
 _REPLACEMENTS = (
     (r"\basync (def|for|with)\b", r"\1"),
@@ -19,28 +24,35 @@ _REPLACEMENTS = (
     (r"\b_async\b", "_sync"),
     (r"\b__a(iter|next|enter|exit)__\b", r"__\1__"),
     (r"\basynccontextmanager\b", "contextmanager"),
+    (r"\basync_(api|login)\b", r"sync_\1"),
+    (r"\benter_async_context\b", "enter_context"),
+    (r"\bpush_async_callback\b", "callback"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\ba(close|read|iter_bytes|iter_raw)\b", r"\1"),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
     (r"^(from collections\.abc import .*?)\bAwaitable, ", r"\1"),
 )
-_HEADER = (
-    "# Generated from _async by checks/sync_client.py: edit that package, and run make client.\n"
-)
+_HEADER = "# Generated from {} by checks/sync_client.py: edit that {}, and run make client.\n"
 
 
 def main() -> int:
     """Write the generated modules, or compare them. Return the exit status."""
-    expected = {path.name: _generate(path) for path in sorted((_PACKAGE / "_async").glob("*.py"))}
-    expected = {name: text for name, text in expected.items() if name not in _BY_HAND}
+    expected = {target: _generate(source) for source, target in _sources().items()}
     if "--check" in sys.argv[1:]:
         return _compare(expected)
     for path in _generated_files():
-        if path.name not in expected:
+        if path not in expected:
             path.unlink()
-    for name, text in expected.items():
-        (_PACKAGE / "_sync" / name).write_text(text)
+    for path, text in expected.items():
+        path.write_text(text)
     return 0
+
+
+def _sources() -> dict[Path, Path]:
+    """Return the generated file of each source."""
+    client = {path: _PACKAGE / "_sync" / path.name for path in (_PACKAGE / "_async").glob("*.py")}
+    client = {path: target for path, target in client.items() if path.name not in _BY_HAND}
+    return client | {path: path.with_name(name) for path, name in _MODULES.items()}
 
 
 def _generate(source: Path) -> str:
@@ -53,7 +65,9 @@ def _generate(source: Path) -> str:
         ["format"],
     ):
         text = _run_ruff(arguments, text)
-    return _HEADER + text
+    if source.parent.name == "_async":
+        return _HEADER.format("_async", "package") + text
+    return _HEADER.format(source.name, "module") + text
 
 
 def _run_ruff(arguments: list[str], text: str) -> str:
@@ -64,16 +78,18 @@ def _run_ruff(arguments: list[str], text: str) -> str:
 
 
 def _generated_files() -> list[Path]:
-    return [path for path in (_PACKAGE / "_sync").glob("*.py") if path.name not in _BY_HAND]
+    client = [path for path in (_PACKAGE / "_sync").glob("*.py") if path.name not in _BY_HAND]
+    modules = [path.with_name(name) for path, name in _MODULES.items()]
+    return client + [path for path in modules if path.exists()]
 
 
-def _compare(expected: dict[str, str]) -> int:
-    found = {path.name: path.read_text() for path in _generated_files()}
+def _compare(expected: dict[Path, str]) -> int:
+    found = {path: path.read_text() for path in _generated_files()}
     differing = sorted(
-        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+        path for path in expected.keys() | found.keys() if expected.get(path) != found.get(path)
     )
-    for name in differing:
-        print(f"client/_sync/{name} differs from client/_async/{name}: run make client")
+    for path in differing:
+        print(f"{path.relative_to(_SOURCE)} differs from its source: run make client")
     return 1 if differing else 0
 
 

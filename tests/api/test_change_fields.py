@@ -65,6 +65,19 @@ def test_a_feed_compares_a_limited_number_of_bytes(
     assert found[-4:] == [None] * 4
 
 
+def test_a_version_after_a_deletion_is_not_compared_with_itself(client: Client) -> None:
+    """The history of the deleted output is there, and the version after it is not."""
+    store(client, 1, price=1)
+    client.delete(f"/v1/outputs/group/{client.items('group')[0]['output_id']}")
+    store(client, 1, price=2)
+    client.put("/v1/groups/group", json={"keep_versions": 0})
+    store(client, 1, price=3)
+    assert fields(client) == ["delete", None]
+    client.put("/v1/groups/group", json={"keep_versions": 1})
+    store(client, 1, price=4)
+    assert fields(client) == ["delete", [changed("price", 3, 4)]]
+
+
 def test_an_approval_is_a_changed_field(client: Client) -> None:
     review = {"job_id": "job", "status": "approved"}
     first = store(client, 1, price=1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pyarrow.parquet
 import pytest
 
 from gleanery import AsyncClient, Client
@@ -136,6 +137,14 @@ def test_a_link_works_without_a_token(exporter: Client) -> None:
     assert "signature" not in repr(link)
     with pytest.raises(NotFound):
         exporter.export_link("other")
+
+
+@pytest.mark.thorough
+def test_a_link_has_the_format_of_its_request(exporter: Client, tmp_path: Path) -> None:
+    path = tmp_path / "prices.parquet"
+    link = exporter.export_link("prices", format="parquet", job_id="shop")
+    path.write_bytes(httpx2.get(link.url, verify=False, timeout=60).content)
+    assert pyarrow.parquet.read_table(path).num_rows == 10
 
 
 def test_the_asynchronous_client_does_the_same(

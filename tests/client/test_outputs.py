@@ -115,6 +115,8 @@ def test_outputs_are_read_as_tables(
     expected = ["0", "1", "2", "3", "4", "5", "6", '"x"']
     polars = reader.outputs("prices", page_size=3).to_polars()
     assert polars["data_n"].to_list() == expected
+    arrow = reader.outputs("prices", page_size=3).to_arrow(fields=["n"])
+    assert arrow.to_pydict() == {"data_n": expected}
     pandas = reader.outputs("prices", page_size=3, limit=2).to_pandas(data="json")
     assert list(pandas["data"]) == ['{"n":0}', '{"n":1}']
 

@@ -41,9 +41,7 @@ FOCUSED = """() => {
     const style = getComputedStyle(one);
     const isOutlined = ({ outlineStyle, outlineWidth }) =>
         outlineStyle !== "none" && parseFloat(outlineWidth) > 0;
-    // A box that scrolls shows the focus of what is in it: its own outline would scroll away.
-    const box = one.parentElement;
-    const hasOutline = isOutlined(style) || Boolean(box && isOutlined(getComputedStyle(box)));
+    const hasOutline = isOutlined(style);
     const hasShadow = window.shadows.has(one) && window.shadows.get(one) !== style.boxShadow;
     const before = window.before;
     window.before = one;

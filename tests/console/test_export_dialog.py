@@ -39,7 +39,7 @@ def console(
     ("choice", "ending", "start"),
     [
         ("CSV", "csv", b"source_url,"),
-        ("JSON lines", "ndjson", b'{"'),
+        ("JSON lines", "jsonl", b'{"'),
         ("Parquet", "parquet", b"PAR1"),
     ],
 )
@@ -81,8 +81,38 @@ def test_the_dialog_shows_the_filters_the_command_and_a_link(console: ConsolePag
 def test_an_error_is_shown(console: ConsolePage) -> None:
     page = console.page
     page.route(
-        "**/links?*", lambda route: route.fulfill(status=422, json={"detail": [{"msg": "No."}]})
+        "**/v1/exports/*",
+        lambda route: route.fulfill(status=503, json={"detail": [{"msg": "No."}]}),
     )
-    page.get_by_role("dialog").get_by_role("button", name="Download").click()
-    expect(page.get_by_role("alert")).to_contain_text("No.")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Download").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("No.")
     console.messages.clear()  # the browser reports the status
+
+
+def test_a_broken_download_is_said(console: ConsolePage) -> None:
+    page = console.page
+    page.evaluate(
+        """() => { window.fetch = async () => new Response(new ReadableStream({
+            start: (stream) => stream.enqueue(new Uint8Array(3)),
+            pull: (stream) => stream.error(new TypeError("network error")),
+        })) }"""
+    )
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Download").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The connection broke before the end")
+
+
+def test_a_large_file_is_streamed_by_the_browser(console: ConsolePage) -> None:
+    page = console.page
+    page.evaluate(
+        """() => { const { fetch } = window; window.fetch = async (url, ...rest) => {
+            const response = await fetch(url, ...rest);
+            if (/links/.test(url)) return response;
+            return new Response(response.body, { headers: { "content-length": "100000001" } });
+        } }"""
+    )
+    with page.expect_download() as found:
+        page.get_by_role("dialog").get_by_role("button", name="Download").click()
+    assert found.value.url.startswith(f"{console.url}/v1/exports/")
+    expect(page.get_by_text("your browser shows its progress")).to_be_visible()

@@ -47,7 +47,7 @@ def test_more_groups_are_loaded(console: ConsolePage, client: Client) -> None:
     console.show("groups")
     rows = console.page.locator("tbody tr")
     expect(rows).to_have_count(25)
-    console.page.get_by_role("button", name="Show more groups").click()
+    console.page.get_by_role("button", name="Show more").click()
     expect(rows).to_have_count(27)
 
 
@@ -73,3 +73,15 @@ def test_the_page_of_a_group_lists_its_jobs(console: ConsolePage, client: Client
 def test_an_unknown_group_is_an_error_in_words(console: ConsolePage) -> None:
     console.show("groups/nobody")
     expect(console.page.get_by_role("alert")).to_contain_text("group")
+
+
+def test_every_group_can_be_exported(console: ConsolePage, client: Client) -> None:
+    for group in ("news", "shop"):
+        client.store(group, output(1))
+    console.show("groups")
+    console.page.get_by_role("button", name="Export shop").click()
+    dialog = console.page.get_by_role("dialog")
+    with console.page.expect_download() as found:
+        dialog.get_by_role("button", name="Download").click()
+    assert found.value.suggested_filename == "shop.csv"
+    console.assert_quiet()

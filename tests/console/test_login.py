@@ -182,6 +182,32 @@ def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
     assert (key_of(tab), key_of(console.page), cookie_of(console)) == (None, None, None)
 
 
+LATE = """async () => {
+    const base = document.querySelector("script").src.replace("main.js", "");
+    const { send } = await import(base + "api.js");
+    window.late = send("GET", "console/api/groups").catch((error) => error.status);
+}"""
+
+
+def test_a_late_401_does_not_end_the_next_session(console: ConsolePage, token: str) -> None:
+    console.sign_in(token)
+    page = console.page
+    held: list[Any] = []
+    page.route("**/console/api/groups", lambda route: held.append(route))
+    with page.expect_request("**/console/api/groups"):
+        page.evaluate(LATE)
+    page.get_by_role("button", name="Sign out", exact=True).click()
+    page.get_by_label("Access token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#main")).to_be_visible()
+    key = key_of(page)
+    held[0].fulfill(status=401, json={"detail": [{"msg": "The session has ended."}]})
+    assert page.evaluate("window.late") == 401
+    expect(page.locator("#main")).to_be_visible()
+    assert key is not None
+    assert key_of(page) == key
+
+
 def test_signing_out_everywhere_ends_other_browsers(
     browser: Browser, service: Service, console: ConsolePage, token: str
 ) -> None:

@@ -216,3 +216,34 @@ def test_the_pane_covers_a_narrow_screen_and_closes_with_escape(
         page.keyboard.press("Escape")
         expect(pane).to_have_count(0)
         console.assert_quiet()
+
+
+def test_leaving_a_screen_ends_the_download_of_its_pictures(
+    client: Client, console: ConsolePage
+) -> None:
+    image = upload(client, PNG, filename="mug.png")
+    output_id = store(client, {"a": 1}, files=[{"field": "image", "id": image["id"]}])
+    page = console.page
+    page.route("**/v1/files/*", lambda route: None)  # it never arrives
+    with page.expect_request("**/v1/files/*"):
+        console.open(f"groups/group/outputs/{output_id}")
+    with page.expect_event("requestfailed", lambda request: "/v1/files/" in request.url):
+        console.open("groups")
+    expect(page.get_by_role("heading", name="Groups")).to_be_visible()
+    console.assert_quiet()
+
+
+def test_a_long_name_can_be_read_and_copied(client: Client, console: ConsolePage) -> None:
+    name = "n" * 3000
+    output_id = store(client, {name: "a value"})
+    page = console.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    console.open(f"groups/group/outputs/{output_id}")
+    value = panel(page, "Value")
+    value.get_by_role("button", name="Copy the whole name").click()
+    page.wait_for_function(
+        "name => navigator.clipboard.readText().then(now => now === name)", arg=name
+    )
+    value.get_by_role("button", name="Show all").click()
+    expect(value.get_by_text(name)).to_be_visible()
+    console.assert_quiet()

@@ -413,7 +413,8 @@ def test_an_approval_without_its_second_review_is_said_and_finished_later(
     dialog.get_by_role("button", name="Cancel").click()
     expect(page.get_by_role("region", name="Progress").get_by_text(text)).to_be_visible()
     page.keyboard.press("A")
-    dialog.get_by_label("Comment").fill("Another comment")
+    # The service may have it, so exactly the same is sent again.
+    expect(dialog.get_by_label("Comment")).not_to_be_editable()
     dialog.get_by_role("button", name="Send the flagged outputs back").click()
     expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
     assert sent == ["approved", "changes_requested", "changes_requested"]
@@ -544,3 +545,85 @@ def test_two_tabs_share_the_decisions(client: Client, console: ConsolePage) -> N
     other.keyboard.press("j")
     other.keyboard.press("a")
     expect(page.get_by_text("2/3 decided")).to_be_visible()
+
+
+def test_a_review_goes_on_after_a_reload_where_it_stopped(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 3)
+    page = open_review(console)
+    page.keyboard.press("f")
+    page.keyboard.press("Enter")
+
+    def fail_second(route: Any) -> None:
+        is_second = route.request.post_data_json["status"] == "changes_requested"
+        route.abort() if is_second else route.continue_()
+
+    page.route("**/v1/reviews/group", fail_second)
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_text("The service cannot be reached")).to_be_visible()
+    page.unroute("**/v1/reviews/group")
+    page.reload()
+    progress = page.get_by_role("region", name="Progress")
+    expect(progress.get_by_text("The job IS approved, but its flagged outputs")).to_be_visible()
+    page.keyboard.press("A")
+    page.get_by_role("button", name="Send the flagged outputs back").click()
+    expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
+    assert [one["status"] for one in reviews(client)] == ["approved", "changes_requested"]
+
+
+def test_a_review_whose_response_is_lost_is_stored_once(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 1)
+    page = open_review(console)
+
+    def lose(route: Any) -> None:
+        route.fetch()  # the service stores the review
+        route.abort()
+
+    page.route("**/v1/reviews/group", lose)
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_text("The service cannot be reached")).to_be_visible()
+    page.unroute("**/v1/reviews/group")
+    page.reload()
+    expect(page.get_by_text("0/1 decided")).to_be_visible()
+    page.keyboard.press("A")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Job job is approved.")).to_be_visible()
+    assert [one["status"] for one in reviews(client)] == ["approved"]
+
+
+def test_two_tabs_send_a_review_once(client: Client, console: ConsolePage) -> None:
+    store(client, 2)
+    page = open_review(console, f"{ROUTE}?seed=s")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.get_by_text("0/2 decided")).to_be_visible()
+    waiting: list[Any] = []
+    page.route("**/v1/reviews/group", lambda route: waiting.append(route))
+    for tab in (page, other):
+        tab.keyboard.press("A")
+        expect(tab.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Enter")
+    other.get_by_role("button", name="Approve the job").click()
+    expect(other.locator("[aria-busy=true]")).to_be_visible()  # it waits for the first one
+    waiting[0].continue_()
+    page.wait_for_url("**#/inbox")
+    expect(other.get_by_role("alert")).to_contain_text("This review was sent, in another tab.")
+    assert len(reviews(client)) == 1
+    other.get_by_role("button", name="Cancel").click()
+    other.get_by_role("button", name="Start another review").click()
+    expect(other.get_by_role("button", name="Start another review")).to_have_count(0)
+    expect(other.get_by_text("0/2 decided")).to_be_visible()
+    expect(other.get_by_role("button", name="Approve")).to_be_enabled()
+
+
+def test_names_of_fields_show_their_controls(client: Client, console: ConsolePage) -> None:
+    client.store("group", output(1, data={"a\u202eb": 1}))
+    page = open_review(console)
+    page.keyboard.press("f")
+    expect(page.locator("option", has_text="a[U+202E]b")).to_have_count(1)
+    expect(page.get_by_role("button", name="Flag a[U+202E]b")).to_be_visible()

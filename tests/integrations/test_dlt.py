@@ -1,8 +1,9 @@
-"""dlt's unchanged REST source loads a group, then only its changes and deletions."""
+"""The dlt source loads groups, then only their changes and deletions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,151 +12,269 @@ import pytest
 from gleanery.settings import Settings
 from tests.support.outputs import output
 from tests.support.process import gleanery_in_process
-from tests.support.service import Client, Service
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.warehouse import Warehouse, isolate_dlt
 
 pytestmark = pytest.mark.thorough
+ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def quiet_dlt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
-    monkeypatch.setenv("DLT_DATA_DIR", str(tmp_path / "dlt"))
-    monkeypatch.chdir(tmp_path)
-    import dlt
-
-    return dlt
+def warehouse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Warehouse:
+    isolate_dlt(monkeypatch, tmp_path)
+    return Warehouse(tmp_path)
 
 
-def as_row(change: dict[str, Any]) -> dict[str, Any]:
-    is_deleted = change["change"] == "delete"
-    return {**change["output"], "cursor": change["cursor"], "deleted": is_deleted}
+def source(service: Service, client: Client, *groups: str, **options: Any) -> Any:
+    from gleanery.integrations.dlt import gleanery_source
+
+    return gleanery_source(list(groups) or ["group"], service.url, client.token or "", **options)
 
 
-def pull(
-    dlt: Any,
-    folder: Path,
-    service: Service,
-    token: str,
-    to_row: Callable[[dict[str, Any]], dict[str, Any]] = as_row,
-    **options: Any,
-) -> int:
-    """Runs the pipeline once, and returns the number of loaded changes.
-
-    ``to_row`` makes the rows, if it is not ``as_row``.
-    """
-    from dlt.sources.rest_api import rest_api_source
-
-    source = rest_api_source(
-        {
-            "client": {
-                "base_url": f"{service.url}/v1/",
-                "auth": {"type": "bearer", "token": token},
-                "paginator": {"type": "json_link", "next_url_path": "metadata.next_url"},
-            },
-            "resources": [
-                {
-                    "name": "outputs",
-                    "primary_key": "output_id",
-                    "write_disposition": "merge",
-                    "columns": {
-                        "cursor": {"data_type": "bigint", "dedup_sort": "desc"},
-                        "deleted": {"data_type": "bool", "hard_delete": True},
-                    },
-                    "max_table_nesting": 0,
-                    "processing_steps": [{"map": to_row}],
-                    "endpoint": {
-                        "path": "changes/group",
-                        "data_selector": "changes",
-                        "params": {"limit": 100, "cursor": "{incremental.start_value}"},
-                        "incremental": {"cursor_path": "cursor", "initial_value": 0},
-                    },
-                }
-            ],
-        }
-    )
-    pipeline = dlt.pipeline(
-        "sync",
-        destination=dlt.destinations.duckdb(str(folder / "warehouse.duckdb")),
-        dataset_name="copy",
-    )
-    pipeline.run(source, **options)
-    return int(pipeline.last_trace.last_normalize_info.row_counts.get("outputs", 0))
+def copied(warehouse: Warehouse, table: str = "outputs_group") -> dict[int, tuple[int, bool]]:
+    rows = warehouse.rows(table)
+    assert len({row["output_id"] for row in rows}) == len(rows)
+    assert not any(row["deleted"] for row in rows)
+    return {row["id"]: (row["data__number"], row["is_approved"]) for row in rows}
 
 
-def copied(folder: Path) -> dict[int, tuple[int, bool]]:
-    import duckdb
-
-    with duckdb.connect(str(folder / "warehouse.duckdb")) as connection:
-        rows = connection.execute("SELECT id, data->>'number', is_approved FROM copy.outputs")
-        return {id_: (int(number), approved) for id_, number, approved in rows.fetchall()}
-
-
-def stored(client: Client) -> dict[int, tuple[int, bool]]:
-    items = client.items("group", limit=1000)
+def stored(client: Client, group: str = "group", **query: Any) -> dict[int, tuple[int, bool]]:
+    items = client.items(group, limit=1000, **query)
     return {item["id"]: (item["data"]["number"], item["is_approved"]) for item in items}
 
 
 def test_dlt_pulls_a_group_and_then_only_what_changed(
-    quiet_dlt: Any, tmp_path: Path, timed_service: Service
+    warehouse: Warehouse, timed_service: Service
 ) -> None:
-    token = timed_service.token()
-    client = timed_service.client(token)
+    client = timed_service.client()
     results = client.store("group", *(output(number) for number in range(350)))["results"]
-    assert pull(quiet_dlt, tmp_path, timed_service, token) == 350
-    assert copied(tmp_path) == stored(client)
+    options = {"page_size": 100}
+    assert warehouse.load(source(timed_service, client, **options)) == {"outputs_group": 350}
+    assert copied(warehouse) == stored(client)
     client.store("group", *(output(n, data={"number": -n}) for n in range(1, 6)), output(999))
     client.store("group", *(output(n) for n in range(100, 200)))  # the same values
     client.delete(f"/v1/outputs/group/{results[7]['output_id']}")
-    assert pull(quiet_dlt, tmp_path, timed_service, token) == 7
-    assert copied(tmp_path) == stored(client)
-    assert len(copied(tmp_path)) == 350
-    assert pull(quiet_dlt, tmp_path, timed_service, token) == 0
+    assert warehouse.load(source(timed_service, client)) == {"outputs_group": 7}
+    assert copied(warehouse) == stored(client)
+    assert len(copied(warehouse)) == 350
+    assert warehouse.load(source(timed_service, client)) == {}
 
 
+@ON_SQLITE
 def test_dlt_keeps_the_last_change_of_an_output_that_changes_during_a_run(
-    quiet_dlt: Any, tmp_path: Path, timed_service: Service
+    warehouse: Warehouse, timed_service: Service
 ) -> None:
-    """Such outputs are on two pages of one run."""
-    token = timed_service.token()
-    client = timed_service.client(token)
-    results = client.store("group", *(output(number) for number in range(350)))["results"]
+    """Such outputs are on two pages of one run, and so are the rows of their lists."""
+    client = timed_service.client()
+    made = [output(n, data={"number": n, "list": [n, n]}) for n in range(350)]
+    results = client.store("group", *made)["results"]
     changed = False
 
-    def change_outputs(change: dict[str, Any]) -> dict[str, Any]:
+    def change_outputs(row: dict[str, Any]) -> dict[str, Any]:
         nonlocal changed
         if not changed:
             changed = True
-            client.store("group", *(output(n, data={"number": -n}) for n in range(1, 50)))
+            data = ({"number": -n, "list": [-n]} for n in range(1, 50))
+            new = [output(n, data=value) for n, value in enumerate(data, 1)]
+            client.store("group", *new)
             client.delete(f"/v1/outputs/group/{results[0]['output_id']}")
-        return as_row(change)
+        return row
 
-    assert pull(quiet_dlt, tmp_path, timed_service, token, change_outputs) == 400
-    assert copied(tmp_path) == stored(client)
-    assert pull(quiet_dlt, tmp_path, timed_service, token) == 0
+    mapped = source(timed_service, client, page_size=100)
+    mapped.resources["outputs_group"].add_map(change_outputs)
+    assert warehouse.load(mapped)["outputs_group"] == 400
+    assert copied(warehouse) == stored(client)
+    in_lists = sorted(row["value"] for row in warehouse.rows("outputs_group__data__list"))
+    items = client.items("group", limit=1000)
+    assert in_lists == sorted(value for item in items for value in item["data"]["list"])
+    assert warehouse.load(source(timed_service, client)) == {}
 
 
-def test_dlt_has_the_right_copy_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> None:
-    from dlt.pipeline.exceptions import PipelineStepFailed
+@ON_SQLITE
+def test_a_run_that_fails_or_is_limited_loses_nothing_and_loads_nothing_twice(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client = timed_service.client()
+    client.store("group", *(output(number) for number in range(350)))
+    options = {"page_size": 100, "changes": True}
 
+    def fail(row: dict[str, Any]) -> dict[str, Any]:
+        if row["data"]["number"] == 250:
+            raise RuntimeError("broken")
+        return row
+
+    broken = source(timed_service, client, **options)
+    broken.resources["changes_group"].add_map(fail)
+    with pytest.raises(Exception, match="broken"):
+        warehouse.load(broken)
+    limited = source(timed_service, client, **options).add_limit(2)
+    first = warehouse.load(limited)
+    assert 0 < first["outputs_group"] < 350
+    rest = warehouse.load(source(timed_service, client, **options))
+    assert first["outputs_group"] + rest["outputs_group"] == 350
+    assert first["changes_group"] + rest["changes_group"] == 350
+    assert copied(warehouse) == stored(client)
+    assert len({row["cursor"] for row in warehouse.rows("changes_group")}) == 350
+
+
+@ON_SQLITE
+def test_an_expired_position_replaces_the_rows_and_marks_the_gap_in_the_log(
+    warehouse: Warehouse, timed_service: Service, clock: Clock
+) -> None:
+    client = timed_service.client()
+    made = [output(n, data={"number": n, "list": [n]}) for n in range(5)]
+    results = client.store("group", *made)["results"]
+    client.store("other", output(1))
+    both = ("group", "other")
+    warehouse.load(source(timed_service, client, *both, changes=True))
+    client.delete(f"/v1/outputs/group/{results[3]['output_id']}")
+    clock.move(seconds=31 * DAY)
+    timed_service.sweep(clock)
+    loaded = warehouse.load(source(timed_service, client, *both, changes=True))
+    assert loaded["outputs_group"] == 4
+    assert loaded["changes_group"] == 5
+    assert copied(warehouse) == stored(client)
+    assert copied(warehouse, "outputs_other") == stored(client, "other")
+    lists = warehouse.rows("outputs_group__data__list")
+    assert sorted(row["value"] for row in lists) == [0, 1, 2, 4]
+    log = [row["change"] for row in warehouse.rows("changes_group")]
+    assert log == ["create"] * 5 + ["restart"] + ["create"] * 4
+    assert [row["change"] for row in warehouse.rows("changes_other")] == ["create"]
+    assert warehouse.load(source(timed_service, client, *both, changes=True)) == {}
+
+
+@ON_SQLITE
+def test_an_expired_position_of_a_group_that_is_empty_now_empties_the_table(
+    warehouse: Warehouse, timed_service: Service, clock: Clock
+) -> None:
+    client = timed_service.client()
+    [result] = client.store("group", output(1))["results"]
+    warehouse.load(source(timed_service, client))
+    client.delete(f"/v1/outputs/group/{result['output_id']}")
+    clock.move(seconds=31 * DAY)
+    timed_service.sweep(clock)
+    warehouse.load(source(timed_service, client))
+    assert copied(warehouse) == {}
+    client.store("group", output(2))
+    warehouse.load(source(timed_service, client))
+    assert copied(warehouse) == stored(client)
+
+
+def test_dlt_has_the_right_copy_after_a_restore(warehouse: Warehouse, tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data", port=0, log_level="warning")
     archive, where = str(tmp_path / "backup.tar"), ("--data", str(settings.data))
     service = Service(settings)
     token = service.token()
     with service.client(token) as client:
         client.store("group", *(output(number) for number in range(20)))
-        assert pull(quiet_dlt, tmp_path, service, token) == 20
+        assert warehouse.load(source(service, client)) == {"outputs_group": 20}
         assert gleanery_in_process("backup", archive, "--with-key", *where).returncode == 0
         job = client.items("group")[0]["root_job_id"]
         client.post("/v1/reviews/group", json={"job_id": job, "status": "approved"})
         client.store("group", output(50))  # the restore loses it
-        assert pull(quiet_dlt, tmp_path, service, token) == 21
+        assert warehouse.load(source(service, client)) == {"outputs_group": 21}
+    port = service.settings.port
     service.stop()
     settings.data.rename(tmp_path / "broken")
     assert gleanery_in_process("restore", archive, *where).returncode == 0
-    service = Service(settings)
+    service = Service(Settings(data=settings.data, port=port, log_level="warning"))
     with service.client(token) as client:
-        with pytest.raises(PipelineStepFailed, match="410"):
-            pull(quiet_dlt, tmp_path, service, token)
-        assert pull(quiet_dlt, tmp_path, service, token, refresh="drop_sources") == 20
-        assert copied(tmp_path) == stored(client)
+        assert warehouse.load(source(service, client)) == {"outputs_group": 20}
+        assert copied(warehouse) == stored(client)
     service.stop()
+
+
+@ON_SQLITE
+def test_the_approved_view_has_tables_of_its_own_pipeline(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client = timed_service.client()
+    client.store("group", output(1), output(2))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    client.store("group", output(2, data={"number": 22}), output(3))
+    approved = {"view": "approved"}
+    warehouse.load(source(timed_service, client, **approved))
+    assert copied(warehouse) == stored(client, **approved)
+    assert sorted(number for number, _ in copied(warehouse).values()) == [1, 2]
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "rejected"})
+    warehouse.load(source(timed_service, client, **approved))
+    assert copied(warehouse) == {}
+    with pytest.raises(Exception, match=r"view=approved.*drop_resources"):
+        warehouse.load(source(timed_service, client))
+    warehouse.load(source(timed_service, client), refresh="drop_resources")
+    assert copied(warehouse) == stored(client)
+
+
+@ON_SQLITE
+def test_values_become_columns(warehouse: Warehouse, timed_service: Service) -> None:
+    client = timed_service.client()
+    answer = client.post("/v1/files", content=b"a", headers={"Content-Type": "text/plain"})
+    files = [{"field": "sheet", "id": answer.json()["id"]}]
+    huge, high = 10**30, 2**63 - 1
+    values: list[dict[str, Any]] = [
+        {"price": 10, "part": {"price": 1}, "number": high, "list": [1, huge]},
+        {"price": 10.5, "part": {"price": 0.1}, "number": -huge, "text": "ä\n"},
+        {"price": None, "part": {}, "number": 0, "text": ""},
+    ]
+    made = [output(n, data=data, files=files) for n, data in enumerate(values)]
+    client.store("a group, ü", *made)
+    [table, *nested] = warehouse.load(source(timed_service, client, "a group, ü"))
+    rows = sorted(warehouse.rows(table), key=lambda row: row["source_url"])
+    assert [row["data__price"] for row in rows] == [10, 10.5, None]
+    assert [row["data__part__price"] for row in rows] == [1, 0.1, None]
+    assert [row["data__number"] for row in rows] == [high, None, 0]
+    assert [row["data__number__v_text"] for row in rows] == [None, str(-huge), None]
+    assert [row["data__text"] for row in rows] == [None, "ä\n", ""]
+    assert rows[0]["create_date"].utcoffset().total_seconds() == 0
+    assert sorted(nested) == [f"{table}__data__list", f"{table}__files"]
+    in_list = warehouse.rows(f"{table}__data__list")
+    assert {(row["value"], row["v_text"]) for row in in_list} == {(1, None), (None, str(huge))}
+    [file, *_] = warehouse.rows(f"{table}__files")
+    assert file["file_url"] == f"{timed_service.url}/v1/files/{files[0]['id']}"
+    assert "blob_url" not in file
+
+
+@ON_SQLITE
+def test_json_columns_hold_all_of_data(warehouse: Warehouse, timed_service: Service) -> None:
+    client = timed_service.client()
+    client.store("group", output(1, data={"list": [1, {"a": None}], "A": 1, "a": 2, "b": 10**30}))
+    nested = source(timed_service, client)
+    nested.max_table_nesting = 0
+    assert warehouse.load(nested) == {"outputs_group": 1}
+    [row] = warehouse.rows("outputs_group")
+    expected = '{"list":[1,{"a":null}],"A":1,"a":2,"b":{"v_text":"1%s"}}' % ("0" * 30)
+    assert row["data"] == expected
+
+
+@ON_SQLITE
+def test_the_configuration_of_dlt_names_the_service(
+    warehouse: Warehouse, timed_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gleanery.integrations.dlt import gleanery_source
+
+    with timed_service.client(organization="a") as client:
+        client.store("group", output(1))
+    token = timed_service.token("a", frozenset({"outputs:read"}))
+    with pytest.raises(Exception, match="SOURCES__GLEANERY__TOKEN"):
+        gleanery_source(groups=["group"], base_url=timed_service.url)
+    monkeypatch.setenv("SOURCES__GLEANERY__BASE_URL", timed_service.url)
+    monkeypatch.setenv("SOURCES__GLEANERY__TOKEN", token)
+    monkeypatch.setenv("SOURCES__GLEANERY__GROUPS", '["group"]')
+    assert warehouse.load(gleanery_source()) == {"outputs_group": 1}
+    with pytest.raises(Exception, match="no group"):
+        warehouse.load(gleanery_source(groups=["missing"]))
+
+
+def test_groups_with_the_same_table_are_an_error() -> None:
+    from gleanery.integrations.dlt import gleanery_source
+
+    with pytest.raises(ValueError, match=r"'a-b' and 'a_b' have the same table 'outputs_a_b'"):
+        gleanery_source(["a-b", "a_b"], "http://127.0.0.1:1", "token")
+
+
+def test_without_dlt_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("gleanery.integrations.dlt")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "dlt", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'gleanery\[dlt\]'"):
+        importlib.import_module("gleanery.integrations.dlt")

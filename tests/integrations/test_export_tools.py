@@ -119,6 +119,25 @@ def test_duckdb_reads_a_link(link: str, prices: list[dict[str, Any]], tmp_path: 
     _check_duckdb(DUCKDB_PYTHON, tmp_path, prices)
 
 
+@pytest.mark.skipif(
+    not DUCKDB_PYTHON.exists(), reason="make integrations installs DuckDB with httpfs"
+)
+def test_duckdb_reads_a_link_to_parquet(
+    client: Client, prices: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    run(DUCKDB_PYTHON, _INSTALL, tmp_path)
+    guide = (ROOT / "docs" / "how-to" / "analyse-in-a-notebook.md").read_text()
+    [query] = re.findall(r"^```sql\n(.*?)^```", guide, re.M | re.S)
+    answer = client.post("/v1/exports/prices/links", params={"format": "parquet"})
+    program = f"""
+import os, duckdb
+duckdb.sql("SET VARIABLE url = '" + os.environ["URL"] + "'")
+print(*duckdb.sql({query!r}).fetchall()[0])
+"""
+    found = run(DUCKDB_PYTHON, program, tmp_path, URL=answer.json()["url"])
+    assert found == f"{COUNT} {COUNT - 1}"
+
+
 def _check_duckdb(python: str | Path, folder: Path, prices: list[dict[str, Any]]) -> None:
     program = """
 import duckdb

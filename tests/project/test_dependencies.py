@@ -30,7 +30,7 @@ PIN_FILES = (
     *("constraints-bench.txt", "constraints-generators.txt"),
     "constraints-session-tools.txt",
 )
-OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
+OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks", "examples"}
 BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
 """Modules that the source imports only on another version of Python."""
 NOT_YET = {"pandas", "polars"}
@@ -210,6 +210,13 @@ def test_the_tools_of_the_connectors_are_pinned() -> None:
     tools = ["airbyte-cdk", *recipe.split("\n")[0].split()]
     assert named(tap["project"]["dependencies"]) <= named(tools)
     assert named(tools) <= pins("constraints-integrations.txt").keys()
+
+
+def test_the_schedulers_are_pinned() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("$(VENV)-schedulers/bin/$(PIP) $(WHEELS)")[1]
+    tools = recipe.split("\n")[0].split()
+    assert "dagster" in tools
+    assert named(tools) <= pins("constraints-schedulers.txt").keys()
 
 
 def test_the_tools_that_use_sessions_are_pinned() -> None:

@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from examples.shop import running_shop
 from gleanery.security.tokens import SCOPES
+from tests.support.browser import chromium_path
 from tests.support.examples import examples, is_shown
 from tests.support.generators import GENERATORS, NODE_MODULES, PYTHON_PROGRAMS
 from tests.support.outputs import output
@@ -19,14 +22,36 @@ from tests.support.service import Client
 
 ROOT = Path(__file__).parent.parent.parent
 # Installation, and services that the test starts itself or cannot start.
-_NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |npm |make |gleanery serve)")
+_NOT_RUN = re.compile(
+    r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |playwright install|npm |make |gleanery serve)"
+)
 _CLIENT_GUIDE = "docs/how-to/generate-a-client.md"
+_DLT_GUIDE = "docs/how-to/sync-into-a-warehouse-with-dlt.md"
 _EXPORT_GUIDE = "docs/how-to/export-a-group.md"
+_PLAYWRIGHT_GUIDE = "docs/how-to/scrape-with-playwright.md"
 _LEASE_GUIDE = "docs/how-to/share-a-login-between-workers.md"
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/how-to/store-files.md",
+    "docs/how-to/review-a-job.md",
+    "docs/how-to/use-the-python-client.md",
+    "docs/how-to/store-the-items-of-a-scraper.md",
+    "docs/how-to/scrape-with-scrapy.md",
+    "docs/how-to/hand-cookies-to-a-scraper.md",
+    "docs/how-to/scrape-with-crawlee.md",
+    _PLAYWRIGHT_GUIDE,
+    _DLT_GUIDE,
+    _EXPORT_GUIDE,
+    _LEASE_GUIDE,
+    _CLIENT_GUIDE,
+)
+"""Pages whose commands are run in their order, beside a service of their own."""
 _SCRIPTS = {
     "docs/tutorial.md": "sync.py",
     "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py",
     _CLIENT_GUIDE: "cookies.py",
+    _DLT_GUIDE: "load_prices.py",
     _LEASE_GUIDE: "worker.py",
 }
 
@@ -69,10 +94,18 @@ def folder(tmp_path: Path) -> Path:
     for name, program in (
         ("gleanery", f"{sys.executable} -m gleanery"),
         ("python", sys.executable),
+        ("scrapy", f"{sys.executable} -m scrapy"),
     ):
         (programs / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
         (programs / name).chmod(0o755)
     return tmp_path
+
+
+@pytest.fixture
+def shop_url() -> Iterator[str]:
+    """Address of the example shop, which pages about scrapers use."""
+    with running_shop() as shop:
+        yield shop.url
 
 
 def install_generators(folder: Path) -> dict[str, str]:
@@ -84,24 +117,17 @@ def install_generators(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        "README.md",
-        "docs/tutorial.md",
-        "docs/how-to/store-files.md",
-        "docs/how-to/review-a-job.md",
-        "docs/how-to/use-the-python-client.md",
-        "docs/how-to/store-the-items-of-a-scraper.md",
-        "docs/how-to/hand-cookies-to-a-scraper.md",
-        _EXPORT_GUIDE,
-        _LEASE_GUIDE,
-        pytest.param(_CLIENT_GUIDE, marks=GENERATORS),
-    ],
+    [pytest.param(page, marks=GENERATORS) if page == _CLIENT_GUIDE else page for page in PAGES],
 )
-def test_examples_work_as_written(page: str, folder: Path) -> None:
+def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> None:
     port = str(free_port())
     text = (ROOT / page).read_text().replace(":8000", f":{port}")
+    text = text.replace("http://127.0.0.1:8080", shop_url)
+    if page == _PLAYWRIGHT_GUIDE:
+        launch = f'launch(executable_path="{chromium_path()}", args=["--no-sandbox"])'
+        text = text.replace("launch()", launch)
     if page in _SCRIPTS:
-        [script] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+        script, *_ = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
         (folder / _SCRIPTS[page]).write_text(script)
     text = text.split("## Use it")[-1]  # the README starts with the demo, which has its own tests
     chosen = [example for example in examples(text) if not _NOT_RUN.match(example.command)]
@@ -113,6 +139,8 @@ def test_examples_work_as_written(page: str, folder: Path) -> None:
             "token", "create", "--organization", "a", "--scopes", scopes, "--data", data
         )
         variables = {"PATH": f"{folder / 'bin'}:{environment()['PATH']}"}
+        if page == _DLT_GUIDE:
+            variables |= {"DLT_DATA_DIR": str(folder), "RUNTIME__DLTHUB_TELEMETRY": "false"}
         if page == _EXPORT_GUIDE:
             Client(f"http://127.0.0.1:{port}", made.stdout.strip()).store("prices", output(1))
         if page == _CLIENT_GUIDE:

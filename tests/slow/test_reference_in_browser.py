@@ -17,33 +17,15 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from tests.support.browser import running_chromium
+from tests.support.browser import browser as browser
+from tests.support.browser import service as service
 from tests.support.outputs import output
 from tests.support.service import Client, Service
-from tests.support.settings import fresh_settings
 
 WIDE = {"width": 1280, "height": 900}
 NARROW = {"width": 400, "height": 800}
 
 expect.set_options(timeout=30_000)  # as long as Playwright waits for an element
-
-
-@pytest.fixture(scope="module")
-def service(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
-    """One engine: the page does not depend on it."""
-    running = Service(fresh_settings("sqlite", request, tmp_path_factory.mktemp("service")))
-    running.token()  # creates tokens for all tests, which needs an event loop too
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def browser(service: Service) -> Iterator[Browser]:
-    """Starts after the service, whose start needs an event loop: Playwright occupies that."""
-    with running_chromium() as running:
-        yield running
 
 
 class Visit:

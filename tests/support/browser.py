@@ -1,4 +1,4 @@
-"""Chromium for tests, driven by Playwright."""
+"""Chromium for tests, driven by Playwright, and a service for it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from tests.support.service import Service
+from tests.support.settings import fresh_settings
 
 _COMMANDS = ("chromium", "google-chrome")
 
@@ -30,3 +33,21 @@ def running_chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """One engine: the browser does not notice it, and the API tests run on both."""
+    running = Service(fresh_settings("sqlite", request, tmp_path_factory.mktemp("service")))
+    running.token()  # creates tokens for all tests, which needs an event loop too
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(service: Service) -> Iterator[Browser]:
+    """Starts after the service, whose start needs an event loop: Playwright occupies that."""
+    with running_chromium() as running:
+        yield running

@@ -41,6 +41,10 @@ class Forwarder:
         """Forwards nothing more, and closes no connection, as a server that does not respond."""
         self._may_forward.clear()
 
+    def thaw(self) -> None:
+        """Forwards what was withheld, and everything after it."""
+        self._may_forward.set()
+
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):  # the listener is closed
             while True:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -20,6 +21,11 @@ _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_STYLES = "console.css"
+_STYLE_ORDER = ("base.css", "shell.css", "ui/", "screens/")
+"""A later style sheet can change what an earlier one says."""
+_COMMENT_LINES = re.compile(r"^[ \t]*(?://.*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/[ \t]*)$", re.MULTILINE)
+_INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
 
 
 class Asset(NamedTuple):
@@ -30,7 +36,7 @@ class Asset(NamedTuple):
 
 
 class Assets(NamedTuple):
-    """All files by their path below the folder of the console."""
+    """All files by their path below the folder of the console. The style sheets are one file."""
 
     files: dict[str, Asset]
     version: str
@@ -42,7 +48,7 @@ class Assets(NamedTuple):
 @cache
 def load() -> Assets:
     """Read the files of the package once."""
-    found = dict(sorted(_read(files(__package__).joinpath("browser"), "")))
+    found = _with_one_style_sheet(dict(sorted(read_sources())))
     digest = hashlib.sha256()
     for path, asset in found.items():
         digest.update(b"%s\0%d\0%s" % (path.encode(), len(asset.content), asset.content))
@@ -50,20 +56,49 @@ def load() -> Assets:
     return Assets(found, version, _page(version, found))
 
 
-def _read(folder: Traversable, prefix: str) -> Iterator[tuple[str, Asset]]:
+def read_sources() -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the text of each file, as people write it."""
+    return _read(files(__package__).joinpath("browser"), "")
+
+
+def _read(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
         path = prefix + entry.name
         if entry.is_dir():
             yield from _read(entry, f"{path}/")
-        elif (media_type := _MEDIA_TYPES.get(f".{entry.name.rpartition('.')[2]}")) is not None:
-            yield path, Asset(entry.read_bytes(), media_type)
+        elif _extension(path) in _MEDIA_TYPES:
+            yield path, entry.read_bytes()
+
+
+def _extension(path: str) -> str:
+    return f".{path.rpartition('.')[2]}"
+
+
+def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
+    def place(path: str) -> int:
+        return next(at for at, start in enumerate(_STYLE_ORDER) if path.startswith(start))
+
+    styles = sorted(_of_type(sources, ".css"), key=lambda path: (place(path), path))
+    served = {path: _shorten(path, text) for path, text in sources.items() if path not in styles}
+    served[_STYLES] = b"".join(_shorten(path, sources[path]) for path in styles)
+    return {
+        path: Asset(content, _MEDIA_TYPES[_extension(path)])
+        for path, content in sorted(served.items())
+    }
+
+
+def _shorten(path: str, content: bytes) -> bytes:
+    """Leave out comments and indentation. Every line keeps its number, so errors name it."""
+    if path.startswith("vendor/"):
+        return content  # its hash is known
+    text = _COMMENT_LINES.sub(lambda found: "\n" * found[0].count("\n"), content.decode())
+    return _INDENTATION.sub("", text).encode()
 
 
 def _page(version: str, found: dict[str, Asset]) -> bytes:
     def url(path: str) -> str:
         return escape(f"console/assets/{version}/{path}")
 
-    styles = (f'<link rel="stylesheet" href="{url(path)}">' for path in _of_type(found, ".css"))
     # Otherwise the browser finds a module only after it has loaded the ones that import it.
     modules = (f'<link rel="modulepreload" href="{url(path)}">' for path in _of_type(found, ".js"))
     newline = "\n"
@@ -76,7 +111,7 @@ def _page(version: str, found: dict[str, Asset]) -> bytes:
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="{url("icon.svg")}">
-{newline.join(styles)}
+<link rel="stylesheet" href="{url(_STYLES)}">
 {newline.join(modules)}
 <script type="module" src="{url("main.js")}"></script>
 </head>
@@ -88,5 +123,5 @@ def _page(version: str, found: dict[str, Asset]) -> bytes:
 """.encode()
 
 
-def _of_type(found: dict[str, Asset], extension: str) -> list[str]:
-    return [path for path in found if path.endswith(extension)]
+def _of_type(paths: Iterable[str], extension: str) -> list[str]:
+    return [path for path in paths if path.endswith(extension)]

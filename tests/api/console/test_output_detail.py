@@ -53,6 +53,21 @@ def read_value(console: ConsoleClient, output_id: str, path: str, **query: Any) 
     return console.get(url, params={"path": path, **query})
 
 
+def test_a_long_name_is_truncated_and_can_be_read_as_a_whole(
+    client: Client, console: ConsoleClient
+) -> None:
+    name = "n" * 3000
+    output_id = store(client, {"a": 1, name: {"b/c": "text"}})
+    _, [first, second], _ = read(console, output_id)["data"]
+    assert first == ["a", ["n", "1"]]
+    assert (second[0], second[2]) == (name[:2000], 3000)
+    assert read_value(console, output_id, "/data/~#1", part="name").text == name
+    assert read_value(console, output_id, "/data/~#1/b~1c").text == "text"
+    assert read_value(console, output_id, "/data/~#1/~#0", part="name").text == "b/c"
+    for path in ("/data/~#2", "/data/~#x", "/data/~#", "/data/~#" + "9" * 30, "/data/~#0/~#0"):
+        assert read_value(console, output_id, path).status_code == 404, path
+
+
 def test_the_details_have_every_digit_and_what_identifies_the_output(
     client: Client, console: ConsoleClient
 ) -> None:

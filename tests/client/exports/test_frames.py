@@ -46,6 +46,14 @@ def test_a_table_has_types_for_all_values(builder: FrameBuilder) -> None:
     assert builder.to_arrow().to_pydict() == _EXPECTED
 
 
+def test_a_table_has_the_last_row_of_an_output_that_has_changed() -> None:
+    builder = FrameBuilder(fields=["a"])
+    for page in ([output(1, {"a": 1}), output(2, {"a": 2})], [output(3, {"a": 3})]):
+        builder.add(page)
+    builder.add([output(1, {"a": 4})])
+    assert builder.to_arrow().to_pydict() == {"data_a": [2, 3, 4]}
+
+
 @pytest.mark.thorough
 def test_polars_gets_the_same_values(builder: FrameBuilder) -> None:
     import polars

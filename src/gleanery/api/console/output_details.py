@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic import Field
@@ -32,7 +33,13 @@ _WITH_VALUES = ("data", "tags", "source_url")
 class ValueQuery(Query):
     """Choice of one value of an output."""
 
-    path: Text = Field(description="JSON pointer in the output, such as `/data/title`.")
+    path: Text = Field(
+        description="JSON pointer in the output, such as `/data/title`. The segment `~#2` is the "
+        "third member of an object, whatever its name is."
+    )
+    part: Literal["value", "name"] = Field(
+        default="value", description="The value, or the name of the member that has it."
+    )
     version: Literal["current", "approved"] = Field(
         default="current", description="The current value, or the last approved one."
     )
@@ -239,13 +246,15 @@ async def output_value(context: RequestContext[ValueQuery, None]) -> Response:
     if item is None:
         raise NotFound(("query", "version"), "The output has no other approved version")
     text = await context.services.computations.run(
-        context.organization_id, _value_text, item, query.path
+        context.organization_id, _value_text, item, query.path, query.part
     )
     return Response(text, content_type=b"text/plain; charset=utf-8", headers=_TEXT_HEADERS)
 
 
-def _value_text(item: bytes, path: str) -> bytes:
-    value = _find(decode_item(item), path)
+def _value_text(item: bytes, path: str, part: str) -> bytes:
+    name, value = _find(decode_item(item), path)
+    if part == "name":
+        value = name
     text = value.encode() if isinstance(value, str) else json_text.encode(value)
     if len(text) > _MAX_VALUE_BYTES:
         msg = f"The value has {len(text) / 1e6:.1f} MB, too much to show: download the output"
@@ -253,18 +262,25 @@ def _value_text(item: bytes, path: str) -> bytes:
     return text
 
 
-def _find(output: dict[str, Any], pointer: str) -> Any:
-    """Returns the value at a JSON pointer (RFC 6901). Raises NotFound."""
-    value: Any = {name: output[name] for name in _WITH_VALUES}
+def _find(output: dict[str, Any], pointer: str) -> tuple[str, Any]:
+    """Returns the value at a JSON pointer (RFC 6901), and its name. Raises NotFound."""
+    name, value = "", {name: output[name] for name in _WITH_VALUES}
     for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
+        name = _name_of(part, value)
         if isinstance(value, dict) and name in value:
             value = value[name]
         elif isinstance(value, list) and name.isascii() and name.isdecimal() and _has(value, name):
             value = value[int(name)]
         else:
             raise NotFound(("query", "path"), "The output has no such value now: reload the page")
-    return value
+    return name, value
+
+
+def _name_of(part: str, value: Any) -> str:
+    index = part.removeprefix("~#")
+    if part.startswith("~#") and index.isascii() and index.isdecimal() and isinstance(value, dict):
+        return next(islice(value, min(int(index), len(value)), None), part)
+    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _has(value: list[Any], index: str) -> bool:

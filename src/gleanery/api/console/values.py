@@ -7,7 +7,7 @@ value becomes an array whose first element is its kind:
 - ``["n", digits]``: a number as it is stored
 - ``["b", true]``, ``["z"]`` for null
 - ``["a", elements, length]`` and ``["o", [[name, value], …], length]``, where fewer elements than
-  ``length`` mean that the rest is left out
+  ``length`` mean that the rest is left out; a truncated name is ``[beginning, value, length]``
 """
 
 from __future__ import annotations
@@ -84,9 +84,12 @@ class _Truncation:
                 ]
             case dict():
                 some = self._some(list(value.items()), depth)
-                members = [[self._text(name)[0], self.node(one, depth - 1)] for name, one in some]
-                return ["o", members, len(value)]
+                return ["o", [self._member(name, one, depth) for name, one in some], len(value)]
         raise TypeError(type(value).__name__)
+
+    def _member(self, name: str, value: Any, depth: int) -> list[Any]:
+        beginning, *length = self._text(name)
+        return [beginning, self.node(value, depth - 1), *length]
 
     def _text(self, text: str) -> list[Any]:
         limit = min(self._limits.text, max(self._characters_left, _SHORT))

@@ -99,15 +99,21 @@ class AsyncExports:
         return int(cursor)
 
     async def export_link(
-        self, group: str, *, valid_seconds: int = 3600, **filters: Unpack[OutputFilters]
+        self,
+        group: str,
+        *,
+        format: Literal["jsonl", "csv", "parquet"] = "jsonl",  # noqa: A002
+        valid_seconds: int = 3600,
+        **filters: Unpack[OutputFilters],
     ) -> ExportLink:
-        """Create a link to an export as JSON lines. Whoever has it can read the outputs.
+        """Create a link to an export. Whoever has it can read the outputs.
 
-        The filters are those of ``outputs``.
+        The service converts a table each time the link is used; Parquet needs the extra ``parquet``
+        there. The filters are those of ``outputs``.
         """
         from gleanery.client.models import ExportLink
 
-        parameters = {"valid_seconds": valid_seconds, **describe(filters)}
+        parameters = {"format": format, "valid_seconds": valid_seconds, **describe(filters)}
         request = Request("POST", path("exports", group, "links"), parameters)
         return await self._requester.fetch(request, ExportLink)
 

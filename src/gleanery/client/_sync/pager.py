@@ -97,7 +97,7 @@ class OutputPager(Pager["Output"]):
 
     The columns of a table are the members of an output, and one column for each key of ``data``,
     or one with its JSON text if ``data`` is ``"json"``. ``fields`` selects columns. An output that
-    changes during the iteration has several rows.
+    changes during the iteration is in several batches. A table or data frame has its last row.
     """
 
     def to_arrow_batches(
@@ -109,6 +109,13 @@ class OutputPager(Pager["Output"]):
         reader = BatchReader(data, fields)
         for page in self.raw_pages():
             yield reader.read(page)
+
+    def to_arrow(
+        self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
+    ) -> pyarrow.Table:
+        """Return all outputs as a table of Arrow, which DuckDB can query."""
+        _require_frames("parquet")
+        return (self._collect(data, fields)).to_arrow()
 
     def to_polars(
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
@@ -133,12 +140,13 @@ class OutputPager(Pager["Output"]):
         return frame
 
 
-def _require_frames(library: str) -> None:
-    """Raise InvalidExport if a library is missing. The extra has the name of the library."""
+def _require_frames(extra: str) -> None:
+    """Raise InvalidExport if pyarrow or the library of a data frame is missing."""
     from gleanery.client.exports.errors import require
 
-    for module in ("pyarrow", library):
-        require(module, library)
+    require("pyarrow", extra)
+    if extra != "parquet":  # the other extras have the names of their libraries
+        require(extra, extra)
 
 
 class ChangePager(Pager["Change"]):

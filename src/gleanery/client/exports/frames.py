@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gleanery.client.exports import arrow
 from gleanery.client.exports.errors import require
@@ -36,27 +37,50 @@ class BatchReader:
 
     def read(self, items: Sequence[Item]) -> pa.RecordBatch:
         """Return a page as a batch."""
-        rows = self._table.decode(items)
+        return self.read_rows(self.decode(items))
+
+    def decode(self, items: Sequence[Item]) -> list[Any]:
+        """Decode a page to rows. Each row has an ``id``."""
+        return self._table.decode(items)
+
+    def read_rows(self, rows: list[Any]) -> pa.RecordBatch:
+        """Return rows as a batch."""
         values = self._table.read(rows)
         read = arrow.batch(self._table.columns, values, len(rows))
         return arrow.widen(read, self.schema)  # only the order of the columns differs
 
 
 class FrameBuilder:
-    """Collects pages of outputs for one table or data frame."""
+    """Collects pages of outputs for one table or data frame.
+
+    An output that changes while its group is read comes again on a later page: its last row counts.
+    """
 
     def __init__(self, data: str = "columns", fields: Sequence[str] | None = None) -> None:
         self._reader = BatchReader(data, fields)
         self._batches: list[pa.RecordBatch] = []
+        self._ids = array("q")
 
     def add(self, items: Sequence[Item]) -> None:
-        self._batches.append(self._reader.read(items))
+        rows = self._reader.decode(items)
+        self._ids.extend(row.id for row in rows)
+        self._batches.append(self._reader.read_rows(rows))
 
     def to_arrow(self) -> pa.Table:
-        """Return a table whose types fit all values."""
+        """Return a table whose types fit all values, with one row for each output."""
         schema = self._reader.schema
         wide = [arrow.widen(batch, schema) for batch in self._batches]
-        return pa.Table.from_batches(wide, schema)
+        return self._without_repetitions(pa.Table.from_batches(wide, schema))
+
+    def _without_repetitions(self, table: pa.Table) -> pa.Table:
+        """Return the last row of each output, in the order of these rows."""
+        buffer = pa.py_buffer(self._ids)
+        ids = pa.Array.from_buffers(pa.int64(), len(self._ids), [None, buffer])
+        if len(ids.unique()) == len(ids):
+            return table
+        rows = pa.table({"id": ids, "row": pa.array(range(len(ids)))})
+        last = rows.group_by("id").aggregate([("row", "max")])
+        return table.take(last.sort_by("row_max").column("row_max"))
 
     def to_polars(self) -> polars.DataFrame:
         frame = require("polars", "polars").from_arrow(self.to_arrow())

@@ -25,7 +25,7 @@ export function useLoad(load, dependencies) {
   return { ...state, isLoading: state.isLoading || isStale, reload };
 }
 
-/** Runs an action at a time, such as the submission of a form. Returns run, isBusy and error. */
+/** Runs an action at a time. Returns run, submit (for a form), isBusy and error. */
 export function useAction(action) {
   const [state, setState] = useState({ isBusy: false, error: null });
   const current = useRef();
@@ -46,5 +46,9 @@ export function useAction(action) {
       isBusy.current = false;
     }
   }, []);
-  return { ...state, run };
+  const submit = useCallback((event) => {
+    event.preventDefault();
+    run();
+  }, []);
+  return { ...state, run, submit };
 }

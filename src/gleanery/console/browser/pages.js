@@ -2,7 +2,8 @@
 
 import { html, useCallback, useEffect, useRef, useState } from "./vendor/preact.js";
 import { Button } from "./ui/controls.js";
-import { Problem } from "./ui/feedback.js";
+import { Loaded, Problem } from "./ui/feedback.js";
+import { Panel } from "./ui/page.js";
 
 const NOTHING = { items: [], next: null, isLoading: true };
 
@@ -48,4 +49,11 @@ export function More({ pages }) {
     <${Problem} error=${pages.error} />
     <${Button} isBusy=${pages.isLoading} onClick=${pages.more}>Show more<//>
   </div>`;
+}
+
+/** A panel with all loaded items and the button that loads more. children is a function of the items; empty is shown if there are none. */
+export function List({ pages, title, empty, children }) {
+  return html`<${Loaded} state=${pages}>
+    ${(items) => html`<${Panel} flush title=${title}>${items.length ? children(items) : empty}<${More} pages=${pages} /><//>`}
+  <//>`;
 }

@@ -6,10 +6,11 @@ import { keysAreOff, switchKeys, useKeys, useShortcuts } from "./keys.js";
 import { go, href, match, useRoute } from "./router.js";
 import { NAVIGATION, SCREENS } from "./screens.js";
 import { forgetKey } from "./session_key.js";
-import { Button, Checkbox, Dialog, Key } from "./ui/controls.js";
+import { Button, Checkbox, Key } from "./ui/controls.js";
+import { Dialog } from "./ui/dialog.js";
 import { Empty, Notices, Problem, notify } from "./ui/feedback.js";
 import { Icon } from "./ui/icons.js";
-import { Text, visibleText } from "./ui/text.js";
+import { Text } from "./ui/text.js";
 
 const THEME = "gleanery.theme";
 
@@ -149,34 +150,4 @@ function Help({ onClose }) {
       )}
     <${Checkbox} label="Use single keys as shortcuts" checked=${!off} onValue=${(value) => change(!value)} />
   <//>`;
-}
-
-/** The heading and the content of a screen. crumbs: [[label, segments], …]. */
-export function Page({ title, crumbs = [], note, actions, tabs, children, wide }) {
-  useEffect(() => {
-    document.title = `${visibleText(title)} · Gleanery`;
-  }, [title]);
-  return html`<div class=${wide ? "page wide" : "page"}>
-    <header class="head">
-      <div>
-        ${crumbs.length > 0 &&
-        html`<nav class="crumbs" aria-label="Breadcrumb">
-          ${crumbs.map(([label, segments]) => html`<a key=${label} href=${href(segments)}><${Text}>${label}<//></a>`)}
-        </nav>`}
-        <h1><${Text}>${title}<//></h1>
-        ${note && html`<p class="note">${note}</p>`}
-      </div>
-      ${actions && html`<div class="actions">${actions}</div>`}
-    </header>
-    ${tabs}
-    ${children}
-  </div>`;
-}
-
-/** A box with an optional heading. */
-export function Panel({ title, actions, children, class: extra, flush }) {
-  return html`<section class=${`panel ${flush ? "flush" : ""} ${extra ?? ""}`}>
-    ${title && html`<header><h2>${title}</h2>${actions && html`<div class="actions">${actions}</div>`}</header>`}
-    ${children}
-  </section>`;
 }

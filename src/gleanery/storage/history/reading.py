@@ -84,10 +84,10 @@ class KeptVersion:
 
         ``older`` is the next older version, also of an output that was deleted since then.
         """
-        if older is not None:
-            return older.is_deleted
         if self.created_seq is not None:
             return self.version.seq == self.created_seq
+        if older is not None:
+            return older.is_deleted
         date: str = self.item["create_date"]
         return date == timestamps.render_microseconds(self.version.seq)
 

@@ -4,16 +4,15 @@ import { html, useState } from "../vendor/preact.js";
 import { get, path, post, remove } from "../api.js";
 import { useKeys } from "../keys.js";
 import { useLoad } from "../load.js";
-import { More, usePages } from "../pages.js";
-import { Page, Panel } from "../shell.js";
+import { List, usePages } from "../pages.js";
 import { forgetKey } from "../session_key.js";
-import { Confirm } from "../ui/confirm.js";
+import { Confirm } from "../ui/dialog.js";
 import { Badge, Button } from "../ui/controls.js";
 import { Loaded, notify } from "../ui/feedback.js";
+import { Page, Panel } from "../ui/page.js";
 import { Text, Time } from "../ui/text.js";
 import { CreateToken } from "./access_create.js";
-import { SessionTable } from "./access_sessions.js";
-import { TokenTable } from "./access_tokens.js";
+import { SessionTable, TokenTable, nameOf } from "./access_tables.js";
 
 const SCOPE = "tokens:write";
 
@@ -32,10 +31,12 @@ export function Access({ session }) {
   return html`<${Page} title="Access" note="Tokens give scrapers, clients and people access to this organization." actions=${button}>
     <${OwnSession} session=${session} sessions=${sessions.data} onEverywhere=${() => setDialog({ name: "everywhere" })} />
     ${isAdmin
-      ? html`<${Tokens} pages=${tokens} sessions=${sessions.data ?? []} session=${session} onRevoke=${(token) => setDialog({ name: "revoke", token })} />`
+      ? html`<${List} title="Tokens" pages=${tokens}>
+          ${(list) => html`<${TokenTable} tokens=${list} sessions=${sessions.data ?? []} session=${session} onRevoke=${(token) => setDialog({ name: "revoke", token })} />`}
+        <//>`
       : html`<p class="muted">Your token cannot list or create tokens: it lacks the scope <code>${SCOPE}</code>. The operator's command <code>gleanery token create</code> makes one that has it.</p>`}
     <${Loaded} state=${sessions}>
-      ${(list) => html`<${SessionTable} sessions=${list} session=${session} tokens=${tokens.items} onEnd=${(one) => setDialog({ name: "end", session: one })} />`}
+      ${(list) => html`<${Panel} title="Signed in" flush><${SessionTable} sessions=${list} session=${session} tokens=${tokens.items} onEnd=${(one) => setDialog({ name: "end", session: one })} /><//>`}
     <//>
     <${Dialogs} dialog=${dialog} session=${session} scopes=${tokens.first?.scopes} onClose=${() => setDialog(null)} onDone=${reload} />
   <//>`;
@@ -63,15 +64,6 @@ function OwnSession({ session, sessions, onEverywhere }) {
   <//>`;
 }
 
-function Tokens({ pages, sessions, session, onRevoke }) {
-  return html`<${Loaded} state=${pages}>
-    ${(tokens) => html`<${Panel} title="Tokens" flush>
-      <${TokenTable} ...${{ tokens, sessions, session, onRevoke }} />
-      <${More} pages=${pages} />
-    <//>`}
-  <//>`;
-}
-
 function Dialogs({ dialog, session, scopes, onClose, onDone }) {
   if (!dialog) return null;
   const properties = { ...dialog, onClose, onDone, session };
@@ -90,7 +82,7 @@ function Revoke({ token, own, onClose, onDone }) {
     onDone();
   };
   return html`<${Confirm} title="Revoke the token" label="Revoke" action=${action} onClose=${onClose}>
-    <p><strong><${Text}>${token.name ?? `Token ${token.id}`}<//></strong> stops working within seconds, and everybody who is signed in with it is signed out. This cannot be undone.</p>
+    <p><strong><${Text}>${nameOf(token)}<//></strong> stops working within seconds, and everybody who is signed in with it is signed out. This cannot be undone.</p>
     ${isOwn && html`<p class="access-warning">This is your own token: your session ends at once.</p>`}
   <//>`;
 }

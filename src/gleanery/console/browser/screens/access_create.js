@@ -4,8 +4,9 @@ import { html, useState } from "../vendor/preact.js";
 import { post } from "../api.js";
 import { dayOf } from "../format.js";
 import { useAction } from "../load.js";
-import { Button, Checkbox, Dialog, Field, SelectField, TextField } from "../ui/controls.js";
+import { Button, Checkbox, SelectField, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
+import { Dialog } from "../ui/dialog.js";
 import { Problem } from "../ui/feedback.js";
 
 const LIFETIMES = [["30", "30 days"], ["90", "90 days"], ["365", "1 year"], ["", "No expiry"]];
@@ -27,7 +28,7 @@ function Form({ session, scopes, onClose, onCreated }) {
   const [form, setForm] = useState({ name: "", chosen: [], days: "90", token: "" });
   const [mustConfirm, setMustConfirm] = useState(!session.is_fresh);
   const set = (name) => (value) => setForm((before) => ({ ...before, [name]: value }));
-  const { run, isBusy, error } = useAction(async () => {
+  const { submit, isBusy, error } = useAction(async () => {
     if (mustConfirm) await post("console/api/confirm", { token: form.token });
     setMustConfirm(false);
     const body = { name: form.name, scopes: form.chosen, days: form.days ? Number(form.days) : null };
@@ -38,10 +39,6 @@ function Form({ session, scopes, onClose, onCreated }) {
       throw problem;
     }
   });
-  const submit = (event) => {
-    event.preventDefault();
-    run();
-  };
   const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
     <${Button} kind="primary" type="submit" form=${FORM} isBusy=${isBusy}>Create token<//>`;
   return html`<${Dialog} title="Create a token" onClose=${onClose} actions=${buttons}>
@@ -49,7 +46,7 @@ function Form({ session, scopes, onClose, onCreated }) {
       <${TextField} label="Name" hint="For example the scraper or the client that uses it." autofocus required maxlength="100" value=${form.name} onValue=${set("name")} />
       <${Scopes} scopes=${scopes} own=${session.scopes} chosen=${form.chosen} onChange=${set("chosen")} />
       <${SelectField} label="Expires after" hint=${session.expires && `Not later than your own token, on ${dayOf(session.expires)}.`} value=${form.days} onValue=${set("days")} options=${LIFETIMES} />
-      ${mustConfirm && html`<${TokenField} value=${form.token} onValue=${set("token")} error=${error?.of?.("token")} />`}
+      ${mustConfirm && html`<${TextField} label="Your access token" hint="Your last sign-in is more than 10 minutes ago, so confirm that it is you." type="password" required value=${form.token} onValue=${set("token")} error=${error?.of?.("token")} />`}
     </form>
     ${!error?.of?.("token") && html`<${Problem} error=${error} />`}
   <//>`;
@@ -71,21 +68,13 @@ function Scopes({ scopes, own, chosen, onChange }) {
   </fieldset>`;
 }
 
-function TokenField({ value, onValue, error }) {
-  return html`<${Field} label="Your access token" hint="Your last sign-in is more than 10 minutes ago, so confirm that it is you." error=${error}>
-    ${(attributes) => html`<input type="password" autocomplete="off" spellcheck=${false} required ...${attributes} value=${value} onInput=${(event) => onValue(event.target.value)} />`}
-  <//>`;
-}
-
 /** Only a button closes this dialog, because the token cannot be shown again. */
 function Created({ token, onClose }) {
   const buttons = html`<${Button} kind="primary" onClick=${onClose}>Done<//>`;
   return html`<${Dialog} title="The token is created" stays onClose=${onClose} actions=${buttons}>
     <p>Copy it now, and store it in a safe place. It cannot be shown again.</p>
     <div class="access-token">
-      <${Field} label="New token">
-        ${(attributes) => html`<input type="text" readonly spellcheck=${false} ...${attributes} value=${token.token} onFocus=${(event) => event.target.select()} />`}
-      <//>
+      <${TextField} label="New token" readonly value=${token.token} onFocus=${(event) => event.target.select()} />
       <${CopyButton} text=${token.token} label="the token">Copy<//>
     </div>
     <p class="muted">${token.expires ? `It expires on ${dayOf(token.expires)}.` : "It does not expire."}</p>

@@ -5,9 +5,10 @@ import { get } from "../api.js";
 import { fullTime, toDate } from "../format.js";
 import { More, usePages } from "../pages.js";
 import { replaceQuery } from "../router.js";
-import { Page, Panel } from "../shell.js";
 import { Button, SelectField, TextField } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
+import { Page, Panel } from "../ui/page.js";
+import { Table } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { ACTIONS, Sentence, nameOf } from "./audit_sentences.js";
 
@@ -33,7 +34,7 @@ function Log({ query }) {
     <${Loaded} state=${pages}>
       ${(entries) =>
         entries.length
-          ? html`<${Panel} flush><${Entries} entries=${entries} /><${More} pages=${pages} /><//>`
+          ? html`<${Panel} flush><${Table} class="audit-log" columns=${COLUMNS} rows=${entries} id="id" /><${More} pages=${pages} /><//>`
           : html`<${Nothing} isFiltered=${isFiltered} pages=${pages} />`}
     <//>
   <//>`;
@@ -70,27 +71,16 @@ function Filters({ query, isFiltered }) {
   return html`<form class="audit-filters" role="search" aria-label="Filters" onSubmit=${submit}>
     <${SelectField} label="Action" value=${query.action ?? ""} onValue=${(action) => change({ action })} options=${options} />
     <${TextField} label="Person" placeholder="Part of the name" maxlength="100" value=${person} onValue=${setPerson} onChange=${() => change({ person })} />
-    <${TextField} label="Token" placeholder="Number" inputmode="numeric" pattern="[1-9][0-9]{0,15}" title="The number of a token" value=${query.token_id ?? ""} onValue=${() => {}} onChange=${(event) => event.target.validity.valid && change({ token_id: event.target.value })} />
+    <${TextField} label="Token" placeholder="Number" inputmode="numeric" pattern="[1-9][0-9]{0,15}" title="The number of a token" value=${query.token_id ?? ""} onChange=${(event) => event.target.validity.valid && change({ token_id: event.target.value })} />
     ${isFiltered && html`<${Button} kind="quiet" icon="close" onClick=${clear}>Clear<//>`}
   </form>`;
 }
 
-function Entries({ entries }) {
-  return html`<div class="table-box">
-    <table class="cards audit-log">
-      <thead><tr><th>What happened</th><th>Token</th><th>When</th></tr></thead>
-      <tbody>
-        ${entries.map(
-          (entry) => html`<tr key=${entry.id}>
-            <td><${Sentence} entry=${entry} /></td>
-            <td data-label="Token" class="muted">${entry.token_id === null ? "Command line" : html`<${Text}>${nameOf(entry.token_id, entry.names)}<//>`}</td>
-            <td data-label="When" class="audit-time"><${When} at=${entry.id} /></td>
-          </tr>`,
-        )}
-      </tbody>
-    </table>
-  </div>`;
-}
+const COLUMNS = [
+  ["What happened", (entry) => html`<${Sentence} entry=${entry} />`],
+  ["Token", (entry) => (entry.token_id === null ? "Command line" : html`<${Text}>${nameOf(entry.token_id, entry.names)}<//>`), "muted"],
+  ["When", (entry) => html`<${When} at=${entry.id} />`, "time"],
+];
 
 const clock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
 

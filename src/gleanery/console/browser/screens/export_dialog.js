@@ -1,14 +1,16 @@
 // A button that exports a group: a file to download, a link for tools, and the command that does the same.
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { SERVICE, path, post } from "../api.js";
-import { saveFrom } from "../download.js";
+import { saveAny } from "../download.js";
+import { bytes } from "../format.js";
 import { useAction } from "../load.js";
-import { Button, Choice, Dialog, TextField } from "../ui/controls.js";
+import { Button, Choice, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
+import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
-import { Text } from "../ui/text.js";
-import { commandOf, fileName } from "./export_command.js";
+import { Facts } from "../ui/records.js";
+import { Text, visibleText } from "../ui/text.js";
 
 const FORMATS = [["csv", "CSV"], ["jsonl", "JSON lines"], ["parquet", "Parquet"]];
 const ABOUT = {
@@ -32,10 +34,10 @@ const LABELS = {
 const DOWNLOAD_SECONDS = 120; // the link is checked when the download starts
 const LINK_SECONDS = 3600;
 
-/** filters: as in the query of the Outputs screen. */
+/** filters: as in the query of the Outputs screen. small: one of several, which says its group. */
 export function ExportButton({ group, filters = {}, small }) {
   const [isOpen, setOpen] = useState(false);
-  return html`<${Button} icon="download" small=${small} onClick=${() => setOpen(true)}>Export<//>
+  return html`<${Button} icon="download" small=${small} aria-label=${small && `Export ${visibleText(group)}`} onClick=${() => setOpen(true)}>Export<//>
     ${isOpen && html`<${ExportDialog} group=${group} filters=${filters} onClose=${() => setOpen(false)} />`}`;
 }
 
@@ -45,9 +47,14 @@ function ExportDialog({ group, filters, onClose }) {
   const query = queryOf(filters, format, view);
   const createLink = async (seconds) =>
     (await post(path`v1/exports/${group}/links`, undefined, { query: { ...query, valid_seconds: seconds } })).url;
+  const [size, setSize] = useState(0);
+  const controller = useRef(new AbortController());
+  useEffect(() => () => controller.current.abort(), []);
   const download = useAction(async () => {
-    saveFrom(await createLink(DOWNLOAD_SECONDS), fileName(group, format));
-    notify(format === "jsonl" ? "The download has started." : "The download starts when the service has written the file.");
+    setSize(0);
+    const options = { createLink: () => createLink(DOWNLOAD_SECONDS), onSize: setSize, signal: controller.current.signal };
+    const isSaved = await saveAny(path`v1/exports/${group}`, fileName(group, format), query, options);
+    notify(isSaved ? "The file is saved." : "The file is large: your browser shows its progress.");
     onClose();
   });
   const actions = html`<${Button} onClick=${onClose}>Cancel<//>
@@ -56,6 +63,7 @@ function ExportDialog({ group, filters, onClose }) {
     <${Option} label="Format" value=${format} onValue=${setFormat} options=${FORMATS} about=${ABOUT[format]} />
     <${Option} label="Outputs" value=${view} onValue=${setView} options=${VIEWS} about=${VIEW_ABOUT[view]} />
     <${FilterList} group=${group} filters=${filters} view=${view} />
+    ${download.isBusy && html`<p class="hint">${size ? `${bytes(size)} received` : "The service writes the file"} …</p>`}
     <${Problem} error=${download.error} />
     <details class="export-more">
       <summary>For scripts and tools</summary>
@@ -82,11 +90,8 @@ function Option({ label, about, ...rest }) {
 
 function FilterList({ group, filters, view }) {
   const shown = Object.entries(filters).filter(([name, value]) => Object.hasOwn(LABELS, name) && value && !(name === "approved" && view === "approved"));
-  const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])];
-  return html`<dl class="export-filters">
-    ${rows.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd><${Text}>${value}<//></dd></div>`)}
-    ${shown.length === 0 && html`<div><dt>Filters</dt><dd class="muted">None: the whole group</dd></div>`}
-  </dl>`;
+  const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])].map(([label, value]) => [label, html`<${Text}>${value}<//>`]);
+  return html`<${Facts} class="export-filters" rows=${[...rows, shown.length === 0 && ["Filters", html`<span class="muted">None: the whole group</span>`]]} />`;
 }
 
 function textOf(name, value) {
@@ -115,7 +120,32 @@ function Link({ create }) {
     </div>`;
   }
   return html`<div class="export-copy">
-    <${TextField} label="Link" value=${url} onValue=${() => undefined} readonly hint="It works for one hour." />
+    <${TextField} label="Link" value=${url} readonly hint="It works for one hour." />
     <${CopyButton} text=${url} label="the link" />
   </div>`;
+}
+
+const OPTIONS = { job_id: "--job", created_after: "--created-after", url: "--url", country: "--country", region: "--region", view: "--view" };
+const CONTROLS = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
+
+/** Returns a file name for a group of any name. */
+function fileName(group, format) {
+  const name = group.replace(/[^\p{L}\p{N}._-]+/gu, "_").replace(/^[._-]+/, "").slice(0, 80);
+  return `${name || "outputs"}.${format}`;
+}
+
+/** Returns the command; null if what is copied could differ from what is shown. */
+function commandOf(group, query, service) {
+  const options = Object.entries(OPTIONS)
+    .filter(([name]) => query[name])
+    .map(([name, option]) => `${option}=${quote(query[name])}`);
+  if (query.approved) options.push(query.approved === "true" ? "--approved" : "--not-approved");
+  const parts = ["gleanery export", `--service=${quote(service)}`, ...options, `--output=${quote(fileName(group, query.format))}`];
+  const command = [...parts, group.startsWith("-") ? "--" : "", quote(group)].filter(Boolean).join(" ");
+  return CONTROLS.test(command) ? null : command;
+}
+
+/** Quotes a word for sh. */
+export function quote(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }

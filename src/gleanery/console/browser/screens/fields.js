@@ -5,17 +5,19 @@ import { get, path } from "../api.js";
 import { number, percent, plural } from "../format.js";
 import { useLoad } from "../load.js";
 import { href, replaceQuery } from "../router.js";
-import { Page, Panel } from "../shell.js";
 import { SelectField } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
-import { Sparkline } from "../ui/sparkline.js";
+import { Sparkline } from "../ui/charts.js";
+import { Panel } from "../ui/page.js";
+import { Table } from "../ui/records.js";
 import { Text } from "../ui/text.js";
 import { Schema } from "./fields_schema.js";
 import { readGroup } from "./group_settings.js";
-import { GroupTabs } from "./group_tabs.js";
+import { GroupPage } from "./group_page.js";
 
 const MAX_JOBS = 500;
+const NONE = html`<span class="absent">–</span>`;
 
 export function Fields({ group, query, session }) {
   const job = query.job_id;
@@ -27,17 +29,12 @@ export function Fields({ group, query, session }) {
     },
     [group, job],
   );
-  return html`<${Page}
-    title=${group}
-    crumbs=${[["Groups", ["groups"]]]}
-    tabs=${html`<${GroupTabs} group=${group} current="fields" />`}
-    actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}
-  >
+  return html`<${GroupPage} group=${group} current="Fields" actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}>
     <${Loaded} state=${state}>
       ${({ found, settings, of }) =>
         found.fields.length
           ? html`<${Drift} drift=${found.drift} group=${group} />
-              <${Table} found=${found} />
+              <${FieldTable} found=${found} />
               <${Schema} ...${{ group, job: of, found, settings, session }} onChanged=${state.reload} />`
           : html`<${Empty} icon="fields" title="No fields yet">The service counts the fields of each output that a scraper stores.<//>`}
     <//>
@@ -65,34 +62,22 @@ function Drift({ drift, group }) {
   <//>`;
 }
 
-function Table({ found }) {
+function FieldTable({ found }) {
   const scrapes = found.scrapes.toReversed();
   const note = `${plural(found.fields.length, "field")} of ${plural(found.counted_outputs, "output")}`;
   const isPartial = found.counted_outputs < found.outputs;
+  const columns = [
+    ["Field", (field) => html`<${Text}>${field.path}<//>`],
+    ["Filled", (field) => html`<${Bar} share=${field.fill_rate} />`],
+    ["Kinds", (field) => html`<span>${kindsOf(field, found.counted_outputs)}</span>`],
+    ["Range", ({ range }) => (range ? html`<span>${span(short(range.min), short(range.max))}</span>` : NONE)],
+    ["Length", ({ length }) => (length ? html`<span>${lengthOf(length)}</span>` : NONE)],
+    scrapes.length > 1 && [`Last ${scrapes.length} scrapes`, (field) => html`<${Rates} path=${field.path} scrapes=${scrapes} />`],
+  ];
   return html`<${Panel} flush title="Fields" actions=${html`<span class="muted">${note}</span>`}>
     ${isPartial && html`<p class="fields-note hint">The fields of ${plural(found.outputs - found.counted_outputs, "output")} are not counted: they are older than the statistics, or very different from each other.</p>`}
-    <div class="table-box">
-      <table class="cards fields-table">
-        <thead>
-          <tr><th>Field</th><th>Filled</th><th>Kinds</th><th>Range</th><th>Length</th>${scrapes.length > 1 && html`<th>Last ${scrapes.length} scrapes</th>`}</tr>
-        </thead>
-        <tbody>
-          ${found.fields.map((field) => html`<${Row} key=${field.path} field=${field} scrapes=${scrapes} counted=${found.counted_outputs} />`)}
-        </tbody>
-      </table>
-    </div>
+    <${Table} class="fields-table" columns=${columns} rows=${found.fields} id="path" />
   <//>`;
-}
-
-function Row({ field, scrapes, counted }) {
-  return html`<tr>
-    <td><${Text}>${field.path}<//></td>
-    <td data-label="Filled"><${Bar} share=${field.fill_rate} /></td>
-    <td data-label="Kinds"><span>${kindsOf(field, counted)}</span></td>
-    <td data-label="Range" class=${field.range ? "" : "none"}><span>${field.range ? span(short(field.range.min), short(field.range.max)) : "–"}</span></td>
-    <td data-label="Length" class=${field.length ? "" : "none"}><span>${lengthOf(field.length)}</span></td>
-    ${scrapes.length > 1 && html`<td data-label="Last scrapes"><${Rates} path=${field.path} scrapes=${scrapes} /></td>`}
-  </tr>`;
 }
 
 function Bar({ share }) {
@@ -111,7 +96,6 @@ const short = (value) => digits.format(value);
 const span = (from, to) => (from === to ? from : `${from} – ${to}`);
 
 function lengthOf(length) {
-  if (!length) return "–";
   const all = span(number(length.min), number(length.max));
   return length.min === length.max ? all : html`${all}${" "}<span class="muted">typically ${number(length.median)}</span>`;
 }

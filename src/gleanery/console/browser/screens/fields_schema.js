@@ -3,11 +3,12 @@
 import { html, useState } from "../vendor/preact.js";
 import { plural } from "../format.js";
 import { useAction } from "../load.js";
-import { Panel } from "../shell.js";
-import { Button, Dialog } from "../ui/controls.js";
+import { Button } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
+import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
+import { Panel } from "../ui/page.js";
 import { Text } from "../ui/text.js";
 import { changeSettings } from "./group_settings.js";
 

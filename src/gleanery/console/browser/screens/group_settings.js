@@ -2,15 +2,15 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { path, send } from "../api.js";
-import { parseExact } from "../exact_json.js";
 import { number } from "../format.js";
 import { useAction, useLoad } from "../load.js";
 import { href } from "../router.js";
-import { Page, Panel } from "../shell.js";
 import { Button, Field, TextField } from "../ui/controls.js";
 import { Loaded, Problem, notify } from "../ui/feedback.js";
+import { Panel } from "../ui/page.js";
+import { Facts } from "../ui/records.js";
 import { Time } from "../ui/text.js";
-import { GroupTabs } from "./group_tabs.js";
+import { GroupPage } from "./group_page.js";
 
 const NAMES = ["display_name", "key_fields", "schema", "retain_days", "keep_versions", "keep_days"];
 const NUMBERS = ["retain_days", "keep_versions", "keep_days"];
@@ -30,7 +30,7 @@ export async function changeSettings(group, changes) {
 
 export function GroupSettings({ group, session }) {
   const state = useLoad((signal) => readGroup(group, 1, signal), [group]);
-  return html`<${Page} title=${group} crumbs=${[["Groups", ["groups"]]]} tabs=${html`<${GroupTabs} group=${group} current="settings" />`}>
+  return html`<${GroupPage} group=${group} current="Settings">
     <${Loaded} state=${state}>
       ${(found) => html`<div class="settings">
         <${Form} key=${JSON.stringify(NAMES.map((name) => found[name]))} ...${{ group, found, session }} onSaved=${state.reload} />
@@ -54,15 +54,11 @@ function toSettings(texts) {
 function Form({ group, found, session, onSaved }) {
   const [texts, setTexts] = useState(() => toTexts(found));
   const mayWrite = session.scopes.includes("outputs:write");
-  const { run, isBusy, error } = useAction(async () => {
+  const { submit, isBusy, error } = useAction(async () => {
     await changeSettings(group, toSettings(texts));
     notify("The settings are saved.");
     onSaved();
   });
-  const submit = (event) => {
-    event.preventDefault();
-    run();
-  };
   const member = (name) => ({
     value: texts[name],
     onValue: (text) => setTexts({ ...texts, [name]: text }),
@@ -104,12 +100,25 @@ function Lines({ label, hint, error, value, onValue, ...rest }) {
 
 function About({ group, found }) {
   return html`<${Panel} title="About">
-    <dl class="settings-list">
-      <div><dt>Outputs</dt><dd>${number(found.outputs)}</dd></div>
-      <div><dt>Last change</dt><dd><${Time} at=${found.last_change} /></dd></div>
-      <div><dt>Number</dt><dd>${found.id}</dd></div>
-      <div><dt>Schema</dt><dd><a href=${href(["groups", group, "fields"])}>${found.schema ? "Compare with the fields" : "None. Suggest one from the fields"}</a></dd></div>
-    </dl>
+    <${Facts}
+      rows=${[
+        ["Outputs", number(found.outputs)],
+        ["Last change", html`<${Time} at=${found.last_change} />`],
+        ["Number", found.id],
+        ["Schema", html`<a href=${href(["groups", group, "fields"])}>${found.schema ? "Compare with the fields" : "None. Suggest one from the fields"}</a>`],
+      ]}
+    />
     <p class="hint">The number names the group in local-storage entries.</p>
   <//>`;
+}
+
+const DOUBLE_DIGITS = 15; // a number with at most so many digits loses none
+
+/** Parses a text. A number that would lose digits stays as its text, and JSON.stringify writes that again. */
+function parseExact(text) {
+  return JSON.parse(text, (name, value, context) => {
+    if (typeof value !== "number" || !JSON.rawJSON) return value;
+    const digits = context.source.replace(/e.*$/i, "").replace(/^[-0.]+|[.]/g, "");
+    return digits.length <= DOUBLE_DIGITS || String(value) === context.source ? value : JSON.rawJSON(context.source);
+  });
 }

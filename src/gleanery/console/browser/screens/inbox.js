@@ -2,15 +2,16 @@
 
 import { html, useEffect } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { plural } from "../format.js";
-import { usePages } from "../pages.js";
-import { useRowKeys } from "../row_keys.js";
-import { Page, Panel } from "../shell.js";
-import { Button } from "../ui/controls.js";
+import { atMost, number, plural } from "../format.js";
+import { useRowKeys } from "../keys.js";
+import { More, usePages } from "../pages.js";
+import { href } from "../router.js";
+import { Share } from "../ui/charts.js";
+import { Badge, Button } from "../ui/controls.js";
 import { Empty, Loading, Problem } from "../ui/feedback.js";
+import { Page, Panel } from "../ui/page.js";
+import { Text, Time } from "../ui/text.js";
 import { DriftPanel, useDrift } from "./inbox_drift.js";
-import { WaitingJob } from "./inbox_job.js";
-import { SessionsPanel } from "./inbox_sessions.js";
 
 export function Inbox({ session }) {
   const pages = usePages(load, []);
@@ -67,7 +68,7 @@ function Jobs({ pages, mayRead }) {
     <ul class="inbox-list">
       ${pages.items.map((job) => html`<${WaitingJob} key=${JSON.stringify([job.group_id, job.job_id])} job=${job} />`)}
     </ul>
-    ${pages.hasMore && html`<div class="inbox-more"><${Button} isBusy=${pages.isLoading} onClick=${pages.more}>Show more<//></div>`}
+    <${More} pages=${pages} />
   <//>`;
 }
 
@@ -78,4 +79,80 @@ function useReloadOnReturn(reload) {
     document.addEventListener("visibilitychange", listener);
     return () => document.removeEventListener("visibilitychange", listener);
   }, []);
+}
+
+/** A job that waits for a review. */
+function WaitingJob({ job }) {
+  return html`<li>
+    <a class="inbox-row" data-row href=${href(["groups", job.group_id, "review", job.job_id])}>
+      <span class="inbox-name">
+        <strong><${Text}>${job.job_id}<//></strong>
+        <span class="muted"><${Text}>${job.group_id}<//></span>
+      </span>
+      <span class="inbox-when"><span class="visually-hidden">waits since </span><${Time} at=${job.waits_since} /></span>
+      <span class="inbox-changes">
+        <${Changes} job=${job} />
+      </span>
+      <span class="inbox-share"><${Share} part=${job.approved} whole=${job.outputs} noun="approved" /></span>
+      <span class="inbox-review">${job.review ? html`<${LatestReview} review=${job.review} />` : "Never reviewed"}</span>
+    </a>
+  </li>`;
+}
+
+/** What differs from the last approved state. */
+function Changes({ job }) {
+  const open = job.outputs - job.approved;
+  return html`
+    ${job.new === null && html`<${Badge} tone="info">${number(open)} not approved<//>`}
+    ${job.new > 0 && html`<${Badge} tone="info">${number(job.new)} new<//>`}
+    ${job.changed.count > 0 && html`<${Badge} tone="warn">${atMost(job.changed)} changed<//>`}
+    ${job.removed.count > 0 && html`<${Badge} tone="bad">${atMost(job.removed)} removed<//>`}
+  `;
+}
+
+const STATUS = {
+  approved: "Approved",
+  changes_requested: "Sent back",
+  rejected: "Rejected",
+  in_review: "In review",
+  pending: "Pending",
+};
+
+function LatestReview({ review }) {
+  return html`${STATUS[review.status]} <${Time} at=${review.created_at} />
+    ${review.person && html` by <${Text}>${review.person}<//>`}
+    ${review.comment && html`: “<${Text}>${review.comment}<//>”`}`;
+}
+
+/** Sessions that have expired, or soon will. */
+function SessionsPanel({ sessions }) {
+  return html`<${Panel} title="Sessions that expire" flush>
+    ${sessions ? html`<${List} sessions=${sessions} />` : html`<p class="inbox-none muted">Your token lacks the scope session:read.</p>`}
+  <//>`;
+}
+
+function List({ sessions }) {
+  if (!sessions.sessions.length) return html`<p class="inbox-none muted">No session expires within three days.</p>`;
+  return html`<ul class="inbox-list">
+      ${sessions.sessions.map((one) => html`<${Session} key=${`${one.domain}/${one.profile}`} one=${one} />`)}
+    </ul>
+    ${!sessions.is_complete &&
+    html`<p class="inbox-none muted"><a href=${href(["sessions"])}>There are more sessions</a> than this list shows.</p>`}`;
+}
+
+function Session({ one }) {
+  const title = plural(one.expired + one.expiring, "record");
+  return html`<li>
+    <a class="inbox-row inbox-small" data-row href=${href(["sessions", one.domain], { profile: one.profile })} title=${title}>
+      <span class="inbox-name">
+        <strong><${Text}>${one.domain}<//></strong>
+        ${one.profile !== "default" && html`<span class="muted"><${Text}>${one.profile}<//></span>`}
+      </span>
+      <span class="inbox-when"><${Time} at=${one.first_expiry} /></span>
+      <span class="inbox-changes">
+        ${one.expired > 0 && html`<${Badge} tone="bad">${number(one.expired)} expired<//>`}
+        ${one.expiring > 0 && html`<${Badge} tone="warn">${number(one.expiring)} ${one.expiring === 1 ? "expires" : "expire"} soon<//>`}
+      </span>
+    </a>
+  </li>`;
 }

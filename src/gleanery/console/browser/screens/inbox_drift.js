@@ -4,8 +4,8 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { percent, plural } from "../format.js";
 import { href } from "../router.js";
-import { Panel } from "../shell.js";
 import { Loading, Problem } from "../ui/feedback.js";
+import { Panel } from "../ui/page.js";
 import { Text, Time } from "../ui/text.js";
 
 const MAX_STEPS = 25, MAX_JOBS = 20;

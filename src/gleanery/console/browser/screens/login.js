@@ -5,7 +5,7 @@ import { KEY_HEADER, post, send } from "../api.js";
 import { useAction } from "../load.js";
 import { sessionKey, setKey } from "../session_key.js";
 import { Logo } from "../shell.js";
-import { Button, Field, TextField } from "../ui/controls.js";
+import { Button, TextField } from "../ui/controls.js";
 import { Problem } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
 
@@ -31,7 +31,7 @@ export function Login() {
   const { link, invited } = readLink();
   const [token, setToken] = useState("");
   const [person, setPerson] = useState(localStorage.getItem(NAME) ?? "");
-  const { run, isBusy, error } = useAction(async () => {
+  const { submit, isBusy, error } = useAction(async () => {
     const answer = await post("console/api/login", { person: invited ?? person, ...(link ? { link } : { token }) });
     await checkCookie(answer.key);
     if (!invited) localStorage.setItem(NAME, person);
@@ -39,10 +39,6 @@ export function Login() {
     if (link) history.replaceState(null, "", location.pathname);
     setKey(answer.key);
   });
-  const submit = (event) => {
-    event.preventDefault();
-    run();
-  };
   if (!isSecureContext) return html`<${Insecure} />`;
   return html`<main class="login">
     <form class="panel" onSubmit=${submit}>
@@ -63,18 +59,7 @@ export function Login() {
         onValue=${setPerson}
       />`}
       ${!link &&
-      html`<${Field} label="Access token">
-        ${(attributes) => html`<input
-          type="password"
-          name="token"
-          autocomplete="off"
-          spellcheck=${false}
-          required
-          ...${attributes}
-          value=${token}
-          onInput=${(event) => setToken(event.target.value)}
-        />`}
-      <//>`}
+      html`<${TextField} label="Access token" type="password" name="token" required value=${token} onValue=${setToken} />`}
       <${Problem} error=${error} />
       <${Button} kind="primary" type="submit" isBusy=${isBusy}>Sign in<//>
       ${link && (error || sessionKey()) && html`<a href="#/">${sessionKey() ? "Stay signed in as you are" : "Sign in with a token"}</a>`}

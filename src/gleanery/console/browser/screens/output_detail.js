@@ -7,13 +7,14 @@ import { number } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useAction, useLoad } from "../load.js";
 import { href } from "../router.js";
-import { Page, Panel } from "../shell.js";
 import { Badge, Button, Choice } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
 import { Empty, Loaded, notify } from "../ui/feedback.js";
+import { Panel } from "../ui/page.js";
+import { Facts } from "../ui/records.js";
 import { SourceLink, Text, Time } from "../ui/text.js";
 import { Tree } from "../ui/value.js";
-import { GroupTabs } from "./group_tabs.js";
+import { GroupPage } from "./group_page.js";
 import { Files } from "./output_detail_files.js";
 import { ChangedFields, History } from "./output_detail_history.js";
 
@@ -46,10 +47,11 @@ export function OutputDetail({ group, outputId, onClose, session }) {
 /** The screen of one output. */
 export function OutputScreen({ group, output: outputId, session }) {
   const state = useOutput(group, outputId);
-  return html`<${Page}
+  return html`<${GroupPage}
+    group=${group}
+    current="Outputs"
     title="Output"
     crumbs=${[["Groups", ["groups"]], [group, ["groups", group]], ["Outputs", ["groups", group, "outputs"]]]}
-    tabs=${html`<${GroupTabs} group=${group} current="outputs" />`}
     actions=${html`${state.data && html`<${Approval} details=${state.data} />`}<${Download} group=${group} outputId=${outputId} isLong />`}
   >
     <div class="output-page"><${Content} ...${{ state, group, outputId, session }} /></div>
@@ -64,7 +66,7 @@ function Content({ state, group, outputId }) {
   if (state.error?.status === 404) return html`<${Missing} group=${group} outputId=${outputId} />`;
   return html`<${Loaded} state=${state}>
     ${(details) => html`<div class="output-sections" key=${details.output_id}>
-      <${Panel} class="output-facts"><${Facts} details=${details} group=${group} /><//>
+      <${Panel} class="output-facts"><${About} details=${details} group=${group} /><//>
       <div class="output-main">
         <${Value} details=${details} group=${group} />
         ${details.tags[2] > 0 && html`<${Panel} title="Tags"><${Tree} node=${details.tags} path="/tags" load=${loader(group, details.output_id)} /><//>`}
@@ -98,26 +100,22 @@ function Download({ group, outputId, isLong }) {
   return html`<${Button} small kind="quiet" ...${rest} aria-label="Download JSON" title="Download JSON" />`;
 }
 
-function Facts({ details, group }) {
-  return html`<dl class="output-list">
-    <div><dt>Job</dt><dd><a href=${href(["groups", group, "outputs"], { job_id: details.job_id })}><${Text}>${details.job_id}<//></a></dd></div>
-    <div><dt>Source</dt><dd><${SourceLink} url=${details.source_url} /></dd></div>
-    <div><dt>Last change</dt><dd><${Time} at=${details.update_date} /></dd></div>
-    <div><dt>First seen</dt><dd><${Time} at=${details.create_date} /></dd></div>
-    <div><dt>Last scraped</dt><dd><${Time} at=${details.last_scraped_date} /></dd></div>
-    <${Hash} label="Output ID" text=${details.output_id} />
-    <${Hash} label="Key hash" text=${details.key_hash} />
-    <${Hash} label="Value hash" text=${details.value_hash} />
-  </dl>`;
-}
-
-function Hash({ label, text }) {
-  return html`<div><dt>${label}</dt><dd class="output-hash"><code title=${text}>${text}</code><${CopyButton} text=${text} label=${label} /></dd></div>`;
+function About({ details, group }) {
+  const hashes = [["Output ID", details.output_id], ["Key hash", details.key_hash], ["Value hash", details.value_hash]];
+  const rows = [
+    ["Job", html`<a href=${href(["groups", group, "outputs"], { job_id: details.job_id })}><${Text}>${details.job_id}<//></a>`],
+    ["Source", html`<${SourceLink} url=${details.source_url} />`],
+    ["Last change", html`<${Time} at=${details.update_date} />`],
+    ["First seen", html`<${Time} at=${details.create_date} />`],
+    ["Last scraped", html`<${Time} at=${details.last_scraped_date} />`],
+    ...hashes.map(([label, text]) => [label, html`<span class="output-hash"><code title=${text}>${text}</code><${CopyButton} text=${text} label=${label} /></span>`]),
+  ];
+  return html`<${Facts} rows=${rows} />`;
 }
 
 function loader(group, outputId, version) {
-  return async (pointer) => {
-    const query = { path: pointer, version };
+  return async (pointer, part) => {
+    const query = { path: pointer, version, part };
     return (await send("GET", path`console/api/outputs/${group}/${outputId}/value`, { query })).text();
   };
 }

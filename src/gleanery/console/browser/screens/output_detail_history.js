@@ -6,6 +6,7 @@ import { fullTime, plural } from "../format.js";
 import { useAction } from "../load.js";
 import { Badge, Button } from "../ui/controls.js";
 import { Loading, Problem } from "../ui/feedback.js";
+import { Facts } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { Change } from "../ui/value.js";
 
@@ -53,14 +54,7 @@ function title({ change, fields }) {
 export function ChangedFields({ fields }) {
   const [isOpen, setOpen] = useState(false);
   const shown = isOpen ? fields : fields.slice(0, FIRST);
-  return html`<dl class="output-changes">
-      ${shown.map(
-        (field) => html`<div key=${field.path}>
-          <dt><${Text}>${nameOf(field.path)}<//></dt>
-          <dd><${Change} before=${field.before} after=${field.after} /></dd>
-        </div>`,
-      )}
-    </dl>
+  return html`<${Facts} class="output-changes" rows=${shown.map(({ path: name, before, after }) => [html`<${Text}>${nameOf(name)}<//>`, html`<${Change} before=${before} after=${after} />`])} />
     ${shown.length < fields.length &&
     html`<div><${Button} small kind="quiet" onClick=${() => setOpen(true)}>Show ${plural(fields.length - shown.length, "more field")}<//></div>`}`;
 }

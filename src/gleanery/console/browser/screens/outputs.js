@@ -5,9 +5,9 @@ import { get, path } from "../api.js";
 import { useKeys } from "../keys.js";
 import { useLoad } from "../load.js";
 import { replaceQuery } from "../router.js";
-import { Page } from "../shell.js";
 import { Button } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
+import { Page } from "../ui/page.js";
 import { plain } from "../ui/value.js";
 import { Text, safeUrl, visibleText } from "../ui/text.js";
 import { ExportButton } from "./export_dialog.js";
@@ -183,7 +183,7 @@ function openSource(rows, selected) {
 
 /** Keys of the grid itself. Enter is not a shortcut of the screen: it also presses buttons. */
 function pressKey(event, move, grid, openSelected) {
-  if (!event.target.classList?.contains("outputs-canvas")) return;
+  if (!event.target.classList?.contains("outputs-grid")) return;
   const size = grid.current.size;
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: size, PageUp: -size };
   if (event.key in steps) move(steps[event.key]);

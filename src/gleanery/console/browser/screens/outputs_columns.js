@@ -2,7 +2,8 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { percent } from "../format.js";
-import { Button, Checkbox, Dialog } from "../ui/controls.js";
+import { Button, Checkbox } from "../ui/controls.js";
+import { Dialog } from "../ui/dialog.js";
 import { Empty } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
 

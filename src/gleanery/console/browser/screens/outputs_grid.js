@@ -21,32 +21,33 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     if (first < NEAR) loaded.loadNewer();
   });
   control.current = {
-    focus: () => box.current.firstChild.focus({ preventScroll: true }),
+    focus: () => box.current.focus({ preventScroll: true }),
     firstVisible: first,
     size: Math.max(last - first - 1, 1),
     show: (at) => showRow(box.current, at, rowHeight),
   };
   const start = Math.max(first - OVERSCAN, 0);
   const shown = rows.slice(start, last + OVERSCAN);
-  return html`<div ref=${box} class="outputs-grid" onScroll=${scrolled}>
-    <div
-      class="outputs-canvas"
-      role="grid"
-      tabindex="0"
-      aria-label="Outputs, newest change first"
-      aria-rowcount="-1"
-      aria-colcount=${columns.length + FIXED}
-      aria-activedescendant=${shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined}
-      aria-busy=${loaded.isLoaded ? undefined : "true"}
-      style=${isNarrow ? {} : template(columns)}
-    >
+  return html`<div
+    ref=${box}
+    class="outputs-grid"
+    onScroll=${scrolled}
+    role="grid"
+    tabindex="0"
+    aria-label="Outputs, newest change first"
+    aria-rowcount="-1"
+    aria-colcount=${columns.length + FIXED}
+    aria-activedescendant=${shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined}
+    aria-busy=${loaded.isLoaded ? undefined : "true"}
+  >
+    <div class="outputs-canvas" role="presentation" style=${isNarrow ? {} : template(columns)}>
       <${Header} columns=${columns} />
       <div class="outputs-body" role="rowgroup" style=${{ height: `${rows.length * rowHeight}px` }}>
         ${shown.map((row, at) => html`<${Row} key=${row.output_id} ...${{ row, columns, onSelect, onOpen }}
           top=${(start + at) * rowHeight} isSelected=${row.output_id === selected} />`)}
       </div>
     </div>
-    <${Rest} loaded=${loaded} />
+    <div role="row"><div role="gridcell" aria-colspan=${columns.length + FIXED}><${Rest} loaded=${loaded} /></div></div>
   </div>`;
 }
 

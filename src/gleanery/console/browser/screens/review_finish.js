@@ -1,14 +1,17 @@
 // The end of a review: a dialog that shows what will be sent, and the sending.
 
 import { html, useState } from "../vendor/preact.js";
-import { get, path, post } from "../api.js";
+import { get, path } from "../api.js";
 import { plural } from "../format.js";
 import { useAction } from "../load.js";
 import { go } from "../router.js";
-import { Button, Checkbox, Dialog, Field, StatusBadge } from "../ui/controls.js";
+import { Button, Checkbox, Field, StatusBadge } from "../ui/controls.js";
+import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
+import { Facts } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { Findings } from "./review_history.js";
+import { sendReview } from "./review_sending.js";
 
 const TITLES = { approved: "Approve the job", changes_requested: "Request changes", rejected: "Reject the job" };
 const EFFECTS = {
@@ -17,45 +20,40 @@ const EFFECTS = {
   rejected: "Takes the approval of the outputs back.",
 };
 
-export const HALF_SENT = "The job IS approved, but its flagged outputs are not sent back yet.";
-
-/** flagged: output_ids. seen: what was decided, in words. sent: what an earlier dialog has sent before an error. */
-export function Finish({ status, group, job, sample, findings, flagged, seen, sent, onApproved, onClose, onSent }) {
-  const [comment, setComment] = useState("");
+/** flagged: output_ids. seen: what was decided, in words. sent: what was sent before an error; key: the name of that. */
+export function Finish({ status, group, job, sample, findings, flagged, seen, sent, sendingKey, onFailed, onClose, onSent }) {
+  const repeated = sent.open?.status === status ? sent.open.body : null; // the service may have it
+  const [text, setText] = useState("");
+  const comment = repeated?.comment ?? text;
   const [onlyFlagged, setOnlyFlagged] = useState(status === "approved");
-  const all = reviewsOf({ status, job, comment, as_of: sample.cursor, findings, flagged, onlyFlagged });
-  const isRest = sent.isApproved && all.length === 2;
-  const bodies = isRest ? all.slice(1) : all;
-  const { run, isBusy, error } = useAction(async () => {
-    const results = [];
-    for (const body of bodies) {
-      const isSecond = isRest || results.length === 1;
-      results.push(await sendKnown(group, body, sent.keys).catch((problem) => {
-        throw isSecond ? new Error(`${HALF_SENT} ${problem.message}`) : problem;
-      }));
-      if (all.length === 2 && !isSecond) onApproved();
+  const bodies = reviewsOf({ status, job, comment, as_of: sample.cursor, findings, flagged, onlyFlagged });
+  const isRest = sent.isApproved && bodies.length === 2;
+  const { submit, isBusy, error } = useAction(async () => {
+    let results;
+    try {
+      results = await sendReview(sendingKey, group, status, bodies);
+    } catch (problem) {
+      onFailed();
+      throw problem;
     }
     await onSent(await outcome(group, job, status, results));
   });
   const close = () => isBusy || onClose();
-  const submit = (event) => {
-    event.preventDefault();
-    run();
-  };
   const onKeyDown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     // Chromium closes a dialog at the second Escape without asking.
     if (event.key === "Escape" && isBusy) event.preventDefault();
   };
   const label = isRest ? "Send the flagged outputs back" : TITLES[status];
+  const hint = repeated ? "The last attempt may have arrived. So exactly the same is sent again, and stored once." : "May be empty. Ctrl+Enter sends the review.";
   return html`<${Dialog} title=${TITLES[status]} onClose=${close}>
     <form class="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
       <p>${EFFECTS[status]}</p>
-      <${Facts} ...${{ status, job, sample, seen }} />
+      <${About} ...${{ status, job, sample, seen }} />
       ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} findings=${findings} limit=${8} /></div>`}
       ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ status, flagged, onlyFlagged, setOnlyFlagged }} />`}
-      <${Field} label="Comment" hint="May be empty. Ctrl+Enter sends the review.">
-        ${(attributes) => html`<textarea ...${attributes} autofocus=${status !== "approved"} rows="2" maxlength="10000" value=${comment} onInput=${(event) => setComment(event.target.value)}></textarea>`}
+      <${Field} label="Comment" hint=${hint}>
+        ${(attributes) => html`<textarea ...${attributes} autofocus=${status !== "approved"} readonly=${Boolean(repeated)} rows="2" maxlength="10000" value=${comment} onInput=${(event) => setText(event.target.value)}></textarea>`}
       <//>
       <${Problem} error=${error} />
       <div class="review-send">
@@ -66,13 +64,14 @@ export function Finish({ status, group, job, sample, findings, flagged, seen, se
   <//>`;
 }
 
-function Facts({ status, job, sample, seen }) {
-  return html`<dl class="review-facts">
-    <div><dt>Job</dt><dd><${Text}>${job}<//></dd></div>
-    <div><dt>Status</dt><dd><${StatusBadge} status=${status} /></dd></div>
-    <div><dt>Sample</dt><dd>${seen}</dd></div>
-    <div><dt>Values until</dt><dd><${Time} at=${sample.cursor} /> <code>as_of ${sample.cursor}</code></dd></div>
-  </dl>`;
+function About({ status, job, sample, seen }) {
+  const rows = [
+    ["Job", html`<${Text}>${job}<//>`],
+    ["Status", html`<${StatusBadge} status=${status} />`],
+    ["Sample", seen],
+    ["Values until", html`<${Time} at=${sample.cursor} /> <code class="muted">as_of ${sample.cursor}</code>`],
+  ];
+  return html`<${Facts} rows=${rows} />`;
 }
 
 function FlaggedOnly({ status, flagged, onlyFlagged, setOnlyFlagged }) {
@@ -97,39 +96,6 @@ export function reviewsOf({ status, job, comment, as_of, findings, flagged, only
   if (!flagged.length || !onlyFlagged) return [body];
   if (status !== "approved") return [{ ...body, output_ids: flagged }];
   return [{ ...body, findings: [] }, { ...body, status: "changes_requested", output_ids: flagged }];
-}
-
-/** Sends a review. A repetition after an error has the same key, so the review is added once. */
-function sendOnce(group, body, keys) {
-  const text = JSON.stringify(body);
-  if (!keys.has(text)) keys.set(text, crypto.randomUUID());
-  return post(path`v1/reviews/${group}`, body, { headers: { "idempotency-key": keys.get(text) } });
-}
-
-/** Sends a review without outputs that the job no longer has. Returns what it was about, in numbers. */
-async function sendKnown(group, body, keys) {
-  const gone = new Set();
-  for (let rest = body; ; ) {
-    const result = { isOfJob: !body.output_ids, findings: rest.findings.length, gone: gone.size, sentBack: 0, skipped: 0 };
-    if (rest.output_ids?.length === 0) return result; // nothing is left to send back
-    try {
-      const { skipped_output_ids: skipped = [] } = await sendOnce(group, rest, keys);
-      const sentBack = (rest.output_ids?.length ?? 0) - skipped.length;
-      return { ...result, sentBack, skipped: skipped.length };
-    } catch (error) {
-      const unknown = unknownOutputs(rest, error);
-      if (!unknown.length) throw error;
-      for (const id of unknown) gone.add(id);
-      rest = { ...rest, findings: rest.findings.filter((one) => !gone.has(one.output_id)) };
-      if (rest.output_ids) rest.output_ids = rest.output_ids.filter((id) => !gone.has(id));
-    }
-  }
-}
-
-/** Returns the outputs that an error is about, because they were deleted. */
-function unknownOutputs(body, error) {
-  const details = error.details?.filter((detail) => detail.type === "unknown_output") ?? [];
-  return details.map(({ loc: [, member, at] }) => (member === "findings" ? body.findings[at].output_id : body.output_ids[at]));
 }
 
 /** Returns what happened, in words. Never throws: the reviews are stored. */

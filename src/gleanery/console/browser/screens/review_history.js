@@ -2,9 +2,9 @@
 
 import { html } from "../vendor/preact.js";
 import { plural } from "../format.js";
-import { Panel } from "../shell.js";
 import { StatusBadge } from "../ui/controls.js";
 import { Loaded } from "../ui/feedback.js";
+import { Panel } from "../ui/page.js";
 import { Text, Time } from "../ui/text.js";
 
 export function History({ state }) {

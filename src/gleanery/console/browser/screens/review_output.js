@@ -4,10 +4,10 @@ import { html, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { SERVICE } from "../api.js";
 import { plural } from "../format.js";
 import { href } from "../router.js";
-import { Panel } from "../shell.js";
 import { Badge, Button, Key } from "../ui/controls.js";
 import { Icon } from "../ui/icons.js";
-import { SourceLink, Text, Time, safeUrl } from "../ui/text.js";
+import { Panel } from "../ui/page.js";
+import { SourceLink, Text, Time, safeUrl, visibleText } from "../ui/text.js";
 import { Tree } from "../ui/value.js";
 import { MAX_NOTE } from "./review_decisions.js";
 
@@ -103,7 +103,7 @@ function FieldRow({ row, at, compares, flag, onEdit }) {
     ${compares &&
     html`<td class="review-was">${row.is_changed ? html`<${Value} node=${row.before} />` : html`<span class="muted">${row.after ? "same" : "–"}</span>`}</td>`}
     <td class="review-mark">
-      <${Button} small kind="quiet" icon="flag" aria-label=${`Flag ${row.path}`} title="Flag this field" onClick=${() => onEdit({ path: row.path })} />
+      <${Button} small kind="quiet" icon="flag" aria-label=${`Flag ${visibleText(row.path)}`} title="Flag this field" onClick=${() => onEdit({ path: row.path })} />
     </td>
   </tr>`;
 }
@@ -170,7 +170,7 @@ function NoteForm({ edit, rows, decision, draft, onEdit, onKeep }) {
     ${!edit.comment &&
     html`<select aria-label="What is wrong" value=${path ?? ""} onChange=${(event) => setPath(event.target.value || null)}>
       <option value="">The whole output</option>
-      ${rows.map((row) => html`<option key=${row.path} value=${row.path}>${row.path}</option>`)}
+      ${rows.map((row) => html`<option key=${row.path} value=${row.path}>${visibleText(row.path)}</option>`)}
     </select>`}
     <input
       ref=${input}

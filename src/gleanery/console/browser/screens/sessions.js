@@ -7,11 +7,12 @@ import { useKeys } from "../keys.js";
 import { useLoad } from "../load.js";
 import { More, usePages } from "../pages.js";
 import { go, href } from "../router.js";
-import { Page, Panel } from "../shell.js";
-import { Confirm } from "../ui/confirm.js";
+import { Confirm } from "../ui/dialog.js";
 import { Badge, Button } from "../ui/controls.js";
 import { Empty, Loaded, Problem, notify } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
+import { Page, Panel } from "../ui/page.js";
+import { Table } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { ImportDialog } from "./sessions_import.js";
 
@@ -100,27 +101,20 @@ function None({ onImport }) {
 
 function Found({ sessions, leases }) {
   if (!sessions.length) return html`<${Panel}><${Empty} icon="search" title="Nothing fits the filter">Check the name of the host.<//><//>`;
-  return html`<${Panel} flush><div class="table-box">
-    <table class="cards">
-      <thead>
-        <tr><th>Host</th><th>Profile</th><th class="number">Cookies</th><th class="number">Local storage</th><th>Expiry</th><th>Last change</th><th>In use by</th></tr>
-      </thead>
-      <tbody>${sessions.map((one) => html`<${Row} key=${`${one.domain}/${one.profile}`} one=${one} lease=${leaseOf(leases, one)} />`)}</tbody>
-    </table>
-  </div><//>`;
+  const rows = sessions.map((one) => ({ ...one, id: `${one.domain}/${one.profile}`, lease: leaseOf(leases, one) }));
+  return html`<${Panel} flush><${Table} columns=${COLUMNS} rows=${rows} id="id" /><//>`;
 }
 
-function Row({ one, lease }) {
-  return html`<tr>
-    <td><a class="sessions-host" href=${href(["sessions", one.domain], { profile: one.profile })}><${Text}>${one.domain}<//></a></td>
-    <td data-label="Profile"><${Text}>${one.profile}<//></td>
-    <td class="number" data-label="Cookies">${number(one.cookies)}</td>
-    <td class="number" data-label="Local storage">${number(one.local_storage)}</td>
-    <td data-label="Expiry"><${Expiry} one=${one} /></td>
-    <td data-label="Last change"><${Time} at=${one.last_change} /></td>
-    <td data-label="In use by">${lease ? html`<${Holder} lease=${lease} />` : html`<span class="muted">–</span>`}</td>
-  </tr>`;
-}
+const profile = ["Profile", (one) => html`<${Text}>${one.profile}<//>`];
+const COLUMNS = [
+  ["Host", (one) => html`<a class="sessions-host" href=${href(["sessions", one.domain], { profile: one.profile })}><${Text}>${one.domain}<//></a>`],
+  profile,
+  ["Cookies", (one) => number(one.cookies), "number"],
+  ["Local storage", (one) => number(one.local_storage), "number"],
+  ["Expiry", (one) => html`<${Expiry} one=${one} />`],
+  ["Last change", (one) => html`<${Time} at=${one.last_change} />`],
+  ["In use by", ({ lease }) => (lease ? html`<${Holder} lease=${lease} />` : html`<span class="muted">–</span>`)],
+];
 
 /** The most urgent fact about the expiry of a session. */
 export function Expiry({ one }) {
@@ -180,20 +174,15 @@ function left(milliseconds) {
 export function LeasePanel({ leases, canEnd }) {
   const [ending, setEnding] = useState(null);
   if (leases.error) return html`<${Problem} error=${leases.error} onRetry=${leases.reload} />`;
-  return html`${leases.current.length > 0 &&
-    html`<${Panel} flush title="In use now"><div class="table-box"><table class="cards">
-      <thead><tr><th>Host</th><th>Profile</th><th>Holder</th><th>Since</th><th>Ends in</th>${canEnd && html`<th><span class="visually-hidden">Action</span></th>`}</tr></thead>
-      <tbody>
-        ${leases.current.map((lease) => html`<tr key=${lease.id}>
-          <td><a href=${href(["sessions", lease.domain.replace(/^\./, "")], { profile: lease.profile })}><${Text}>${lease.domain}<//></a></td>
-          <td data-label="Profile"><${Text}>${lease.profile}<//></td>
-          <td data-label="Holder"><${Holder} lease=${lease} /></td>
-          <td data-label="Since"><${Time} at=${lease.acquire_date} /></td>
-          <td data-label="Ends in"><span class="sessions-clock">${left(lease.ends - leases.now)}</span></td>
-          ${canEnd && html`<td class="sessions-end"><${Button} small kind="danger" onClick=${() => setEnding(lease)}>End lease<//></td>`}
-        </tr>`)}
-      </tbody>
-    </table></div><//>`}
+  const columns = [
+    ["Host", (lease) => html`<a class="sessions-host" href=${href(["sessions", lease.domain.replace(/^\./, "")], { profile: lease.profile })}><${Text}>${lease.domain}<//></a>`],
+    profile,
+    ["Holder", (lease) => html`<${Holder} lease=${lease} />`],
+    ["Since", (lease) => html`<${Time} at=${lease.acquire_date} />`],
+    ["Ends in", (lease) => left(lease.ends - leases.now), "time"],
+    canEnd && ["", (lease) => html`<${Button} small kind="danger" onClick=${() => setEnding(lease)}>End lease<//>`, "buttons"],
+  ];
+  return html`${leases.current.length > 0 && html`<${Panel} flush title="In use now"><${Table} columns=${columns} rows=${leases.current} id="id" /><//>`}
     ${ending && html`<${EndLease} lease=${ending} leases=${leases} onClose=${() => setEnding(null)} />`}`;
 }
 

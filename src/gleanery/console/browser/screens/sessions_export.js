@@ -3,10 +3,12 @@
 import { html, useState } from "../vendor/preact.js";
 import { save } from "../download.js";
 import { useAction } from "../load.js";
-import { Button, Checkbox, Dialog, SelectField, TextField } from "../ui/controls.js";
+import { Button, Checkbox, SelectField, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
+import { Dialog } from "../ui/dialog.js";
 import { Problem } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
+import { quote } from "./export_dialog.js";
 
 /** name: { title, file, needsUrl } */
 export const FORMATS = {
@@ -58,11 +60,6 @@ export function ExportDialog({ domain, profile, onClose }) {
 function command({ format, profile, domain, url }, file) {
   const options = [`--format=${format}`, `--profile=${quote(profile)}`, url && `--url=${quote(url)}`, `--output=${file}`];
   return [`gleanery sessions export ${quote(domain)}`, ...options.filter(Boolean)].join(" \\\n  ");
-}
-
-/** Quotes a text for a shell. */
-function quote(text) {
-  return /^[\w.@%+=:,/-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 /** What a format could not keep. */

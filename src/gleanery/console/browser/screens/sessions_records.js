@@ -4,12 +4,12 @@ import { html, useCallback, useEffect, useRef, useState } from "../vendor/preact
 import { get, post } from "../api.js";
 import { bytes, number } from "../format.js";
 import { useAction } from "../load.js";
-import { More, usePages } from "../pages.js";
-import { Panel } from "../shell.js";
+import { List, usePages } from "../pages.js";
 import { Badge, Button } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
-import { Loaded, Problem } from "../ui/feedback.js";
-import { Text, Time } from "../ui/text.js";
+import { Problem } from "../ui/feedback.js";
+import { Table } from "../ui/records.js";
+import { Text, Time, visibleText } from "../ui/text.js";
 import { Inline, plain } from "../ui/value.js";
 
 const KINDS = [
@@ -38,38 +38,32 @@ function OfKind({ one, kind, title, reveal }) {
     },
     [domain, profile, kind],
   );
-  return html`<${Panel} flush title=${title}>
-    <${Loaded} state=${pages}>
-      ${(records) => html`<${Table} ...${{ records, kind, title, reveal }} />`}
-    <//>
-    <${More} pages=${pages} />
+  return html`<${List} title=${title} pages=${pages}>
+    ${(records) => html`<${RecordTable} ...${{ records, kind, title, reveal }} />`}
   <//>`;
 }
 
-function Table({ records, kind, title, reveal }) {
+function RecordTable({ records, kind, title, reveal }) {
   const isCookies = kind === "cookies";
-  return html`<div class="table-box"><table class="cards sessions-records" aria-label=${title}>
-    <thead>
-      <tr><th>${isCookies ? "Name" : "Key"}</th><th>${isCookies ? "Flags" : "Used by"}</th><th>Expires</th><th class="number">Size</th><th>Changed</th><th>Value</th></tr>
-    </thead>
-    <tbody>${records.map((record) => html`<${Row} key=${record.id} ...${{ record, kind, isCookies, reveal }} />`)}</tbody>
-  </table></div>`;
+  const isShown = (record) => reveal.shown?.id === record.id && reveal.shown.kind === kind;
+  const columns = [
+    [isCookies ? "Name" : "Key", (record) => html`<code><${Inline} node=${record.name} /></code><small class="muted"><${Place} record=${record} isCookies=${isCookies} /></small>`, "sessions-name"],
+    [isCookies ? "Flags" : "Used by", (record) => html`<${Flags} record=${record} isCookies=${isCookies} />`],
+    ["Expires", (record) => html`<${Expires} at=${record.expires} isCookies=${isCookies} />`],
+    ["Size", (record) => bytes(record.value_bytes), "number"],
+    ["Changed", (record) => html`<${Time} at=${record.update_date} />`],
+    ["Value", (record) => html`<${RevealButton} ...${{ record, kind, reveal }} isShown=${isShown(record)} />`],
+  ];
+  const below = (record) => isShown(record) && html`<${Revealed} shown=${reveal.shown} name=${nameOf(record)} />`;
+  return html`<${Table} class="sessions-records" label=${title} columns=${columns} rows=${records} id="id" below=${below} />`;
 }
 
-function Row({ record, kind, isCookies, reveal }) {
-  const isShown = reveal.shown?.id === record.id && reveal.shown.kind === kind;
+const nameOf = (record) => visibleText(plain(record.name));
+
+function RevealButton({ record, kind, reveal, isShown }) {
+  const label = isShown ? "Hide" : "Reveal";
   const change = () => (isShown ? reveal.hide() : reveal.run(kind, record.id));
-  const name = plain(record.name);
-  return html`<tr>
-      <td class="sessions-name"><code><${Inline} node=${record.name} /></code><small class="muted"><${Place} record=${record} isCookies=${isCookies} /></small></td>
-      <td data-label=${isCookies ? "Flags" : "Used by"}><${Flags} record=${record} isCookies=${isCookies} /></td>
-      <td data-label="Expires"><${Expires} at=${record.expires} isCookies=${isCookies} /></td>
-      <td class="number" data-label="Size">${bytes(record.value_bytes)}</td>
-      <td data-label="Changed"><${Time} at=${record.update_date} /></td>
-      <td data-label="Value"><${Button} small icon="eye" aria-label=${`${isShown ? "Hide" : "Reveal"} the value of ${name}`} aria-expanded=${isShown ? "true" : "false"}
-        onClick=${change}>${isShown ? "Hide" : "Reveal"}<//></td>
-    </tr>
-    ${isShown && html`<${Revealed} shown=${reveal.shown} name=${name} />`}`;
+  return html`<${Button} small icon="eye" aria-label=${`${label} the value of ${nameOf(record)}`} aria-expanded=${isShown ? "true" : "false"} onClick=${change}>${label}<//>`;
 }
 
 /** Where a browser sends a cookie, or which pages see an entry. */

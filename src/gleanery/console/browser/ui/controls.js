@@ -1,6 +1,6 @@
 // Buttons, badges, form fields and other small parts of all screens.
 
-import { html, useId, useLayoutEffect, useRef } from "../vendor/preact.js";
+import { html, useId } from "../vendor/preact.js";
 import { Icon } from "./icons.js";
 import { Text, visibleText } from "./text.js";
 
@@ -60,7 +60,7 @@ export function TextField({ label, hint, error, value, onValue, class: extra, ..
       ...${attributes}
       ...${rest}
       value=${value}
-      onInput=${(event) => onValue(event.target.value)}
+      onInput=${(event) => onValue?.(event.target.value)}
     />`}
   <//>`;
 }
@@ -102,44 +102,4 @@ export function Choice({ label, value, onValue, options }) {
       ([key, text]) => html`<button key=${key} type="button" aria-pressed=${key === value ? "true" : "false"} onClick=${() => onValue(key)}>${text}</button>`,
     )}
   </div>`;
-}
-
-/** A modal dialog, shown as long as it is rendered. stays: only its buttons close it. */
-export function Dialog({ title, onClose, children, actions, wide, stays }) {
-  const ref = useRef();
-  const id = useId();
-  // Before the next key, which is for the dialog and not for the screen below it.
-  useLayoutEffect(() => {
-    const dialog = ref.current;
-    dialog.showModal();
-    return () => dialog.close();
-  }, []);
-  const isOwn = (event) => event.target === ref.current; // a file input inside is cancelled, too
-  const leave = () => stays || onClose();
-  const cancel = (event) => {
-    if (!isOwn(event)) return;
-    event.preventDefault();
-    leave();
-  };
-  // A browser closes the dialog itself at a second Escape, whatever the first one did.
-  const closed = (event) => {
-    if (!isOwn(event)) return;
-    leave();
-    setTimeout(() => ref.current?.isConnected && !ref.current.open && ref.current.showModal());
-  };
-  return html`<dialog
-    ref=${ref}
-    class=${wide ? "wide" : ""}
-    aria-labelledby=${id}
-    closedby=${stays ? "none" : undefined}
-    onCancel=${cancel}
-    onClose=${closed}
-    onMouseDown=${(event) => isOwn(event) && leave()}
-  >
-    <div class="dialog">
-      <header><h2 id=${id}>${title}</h2><${Button} kind="quiet" icon="close" aria-label="Close" onClick=${onClose} /></header>
-      <div class="content">${children}</div>
-      ${actions && html`<footer>${actions}</footer>`}
-    </div>
-  </dialog>`;
 }

@@ -55,7 +55,7 @@ function exactText([kind, content, length]) {
   return length === undefined ? String(content) : undefined;
 }
 
-/** A value as a tree that can be opened and closed. load(path) gets the exact text of a value as a whole. */
+/** A value as a tree that can be opened and closed. load(path, part) gets the exact text of a value as a whole, or of its name. */
 export function Tree({ node, path = "", load, depth = 0 }) {
   const [kind, content, length] = node;
   if (kind === "s") return html`<${LongText} ...${{ content, length, path, load }} />`;
@@ -63,9 +63,7 @@ export function Tree({ node, path = "", load, depth = 0 }) {
   if (length === 0) return html`<span class="value nested">${kind === "o" ? "{ }" : "[ ]"}</span>`;
   const entries = kind === "o" ? content : content.map((value, at) => [String(at), value]);
   const list = html`<dl class="tree">
-    ${entries.map(
-      ([name, value]) => html`<${Row} key=${name} ...${{ name, value, load, depth }} path=${`${path}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`} />`,
-    )}
+    ${entries.map(([name, value, whole], at) => html`<${Row} key=${at} ...${{ name, whole, value, load, depth }} path=${`${path}/${whole ? `~#${at}` : escape(name)}`} />`)}
     ${content.length < length &&
     html`<div class="more"><dt>…</dt><dd class="muted">${plural(length - content.length, "more entry", "more entries")}</dd></div>`}
   </dl>`;
@@ -74,9 +72,13 @@ export function Tree({ node, path = "", load, depth = 0 }) {
   return html`<details open=${depth < 3}><summary class="muted">${summary}</summary>${list}</details>`;
 }
 
-function Row({ name, value, path, load, depth }) {
+const escape = (name) => name.replaceAll("~", "~0").replaceAll("/", "~1");
+
+/** whole: the length of a name that is truncated. */
+function Row({ name, whole, value, path, load, depth }) {
+  const loadName = load && ((at) => load(at, "name"));
   return html`<div class=${isNested(value) ? "nested" : ""}>
-    <dt><${Text}>${name}<//>${load && html`<${CopyButton} label=${name} text=${() => exactText(value) ?? load(path)} />`}</dt>
+    <dt>${whole ? html`<${LongText} content=${name} length=${whole} path=${path} load=${loadName} />${load && html`<${CopyButton} label="the whole name" text=${() => loadName(path)} />`}` : html`<${Text}>${name}<//>`}${load && html`<${CopyButton} label=${name} text=${() => exactText(value) ?? load(path)} />`}</dt>
     <dd><${Tree} ...${{ node: value, path, load }} depth=${depth + 1} /></dd>
   </div>`;
 }

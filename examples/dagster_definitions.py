@@ -1,0 +1,57 @@
+"""Dagster: scrape the shop each day, check the scrape, and copy the changes.
+
+The scraper has its own virtual environment, so its packages and those of Dagster do not conflict.
+GLEANERY_URL, GLEANERY_TOKEN and SCRAPER_FOLDER are environment variables of the code location.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import dagster as dg
+
+RETRIES = dg.RetryPolicy(max_retries=2, delay=float(os.environ.get("RETRY_SECONDS", "300")))
+ENDED = {
+    dg.DagsterRunStatus.SUCCESS,
+    dg.DagsterRunStatus.FAILURE,
+    dg.DagsterRunStatus.CANCELED,
+}
+
+
+def run(command: str) -> None:
+    """Run a command of the scraper's environment. Dagster shows its output with the run."""
+    program, *arguments = command.split()
+    folder = os.environ["SCRAPER_FOLDER"]
+    full = [f"{folder}/venv/bin/{program}", *arguments]
+    subprocess.run(full, cwd=folder, check=True, timeout=3 * 3600)
+
+
+@dg.asset(retry_policy=RETRIES)
+def shop_prices() -> None:
+    """The outputs of the group shop-prices."""
+    run("scrapy crawl shop")
+    # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
+    run("python check_scrape.py shop-prices shop --outputs 290")
+
+
+@dg.asset(deps=[shop_prices], retry_policy=RETRIES)
+def shop_prices_copy() -> None:
+    """Files with the changes of the group."""
+    run("gleanery pull shop-prices -o copy --quiet")
+
+
+job = dg.define_asset_job("shop", [shop_prices, shop_prices_copy])
+
+
+@dg.schedule(job=job, cron_schedule="0 4 * * *", execution_timezone="UTC")
+def daily(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """Start a run each day at 4, unless the one before has not ended."""
+    unfinished = [status for status in dg.DagsterRunStatus if status not in ENDED]
+    filters = dg.RunsFilter(job_name=job.name, statuses=unfinished)
+    if context.instance.get_runs_count(filters):
+        yield dg.SkipReason("The run before has not ended")
+    else:
+        yield dg.RunRequest()
+
+
+definitions = dg.Definitions(assets=[shop_prices, shop_prices_copy], jobs=[job], schedules=[daily])

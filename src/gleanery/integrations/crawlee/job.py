@@ -1,0 +1,121 @@
+"""A job at the service, as the storage of one dataset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, Literal
+
+from gleanery.client import AsyncClient, ClientError, NotFound, PushReport
+from gleanery.client.items import InvalidItem
+from gleanery.integrations.crawlee.batches import Item
+from gleanery.integrations.crawlee.outputs import OutputFields
+
+_log = logging.getLogger("gleanery.integrations")
+
+
+class DatasetJob:
+    """Job that stores the items of a dataset as outputs.
+
+    After ``start_anew``, reading returns only what is stored from then on: the service keeps the
+    outputs of earlier runs. Its time of the first item is the start of this run.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        group: str,
+        job: str,
+        fields: OutputFields,
+        on_error: Literal["fail", "skip"],
+        totals: PushReport,
+    ) -> None:
+        self._client = client
+        self.group = group
+        self.job = job
+        self._fields = fields
+        self._on_error = on_error
+        self._totals = totals
+        self.stored = 0
+        """Number of items that were stored since the start."""
+        self._is_new = False
+        self._start: datetime | ClientError | None = None
+
+    def start_anew(self) -> None:
+        """Forget what is stored; the service keeps it."""
+        self.stored = 0
+        self._is_new = True
+        self._start = None
+
+    async def store(self, items: list[Item]) -> None:
+        """Store items. Log those that are invalid, or raise PushFailed."""
+        report = await self._push(items)
+        stored = report.created + report.updated + report.unchanged
+        self.stored += stored
+        _add(self._totals, report)
+        invalid = {error.index for error in report.errors}
+        for error in report.errors:
+            _log.error("The item %s is not stored: %s", self._describe(items[error.index]), error)
+        if report.skipped > len(invalid):
+            _log.error("Not stored: %s further items", report.skipped - len(invalid))
+        if self._is_new and self._start is None and stored:
+            valid = (item for index, item in enumerate(items) if index not in invalid)
+            self._start = await self._find_start(next(valid))
+
+    async def _push(self, items: list[Item]) -> PushReport:
+        fields = self._fields
+        if not fields.files:
+            return await self._client.push(
+                self.group,
+                items,
+                job_id=self.job,
+                url_field=fields.url,
+                key_field=fields.key,
+                on_error=self._on_error,
+            )
+        outputs = [self._to_output(item) for item in items]
+        return await self._client.push(self.group, outputs, on_error=self._on_error)
+
+    def _to_output(self, item: Item) -> dict[str, Any] | InvalidItem:
+        return self._fields.to_output(self.job, item)
+
+    def _describe(self, item: Item) -> str:
+        return self._fields.describe(item) if hasattr(item, "items") else type(item).__name__
+
+    async def _find_start(self, item: Item) -> datetime | ClientError | None:
+        """Return the time at which the service has stored an item just now.
+
+        An error is raised when the dataset is read: to store items, reading is not necessary.
+        """
+        url = item[self._fields.url]
+        try:
+            pager = self._client.outputs(self.group, job_id=self.job, url=url)
+            return max([output.last_scraped_date async for output in pager], default=None)
+        except ClientError as error:
+            return error
+
+    async def read(self) -> AsyncIterator[dict[str, Any]]:
+        """Iterate over the data of the outputs, oldest change first."""
+        if self._is_new and not self.stored:
+            return
+        if isinstance(self._start, ClientError):
+            raise self._start
+        try:
+            async for output in self._client.outputs(self.group, job_id=self.job):
+                if self._start is None or output.last_scraped_date >= self._start:
+                    yield output.data
+        except NotFound as error:
+            if not error.is_explained:  # the address is wrong, or a proxy has rejected the request
+                raise
+
+
+def _add(totals: PushReport, report: PushReport) -> None:
+    totals.items += report.items
+    totals.created += report.created
+    totals.updated += report.updated
+    totals.unchanged += report.unchanged
+    totals.skipped += report.skipped
+    totals.batches += report.batches
+    totals.retries += report.retries
+    totals.errors += report.errors[: 100 - len(totals.errors)]

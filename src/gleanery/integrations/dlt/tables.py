@@ -1,0 +1,55 @@
+"""Tables of the resources in dlt's schema: their columns, their names, and their truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import dlt
+from dlt.common.schema.typing import TColumnSchema, TTableSchema
+
+Columns = dict[str, TColumnSchema]
+
+_DATES: Columns = {
+    name: {"data_type": "timestamp"} for name in ("create_date", "update_date", "last_scraped_date")
+}
+OUTPUT_COLUMNS: Columns = {
+    **_DATES,
+    # Of an output that changes during a run, dlt keeps the row with the last position.
+    "cursor": {"data_type": "bigint", "dedup_sort": "desc"},
+    "deleted": {"data_type": "bool", "hard_delete": True},
+}
+CHANGE_COLUMNS: Columns = {
+    **_DATES,
+    "cursor": {"data_type": "bigint"},
+    "change_date": {"data_type": "timestamp"},
+}
+
+
+def require_distinct(groups: Sequence[str]) -> None:
+    """Raise ValueError if two groups would have the same table."""
+    naming = dlt.current.source_schema().naming
+    group_of: dict[str, str] = {}
+    for group in groups:
+        table = naming.normalize_table_identifier(f"outputs_{group}")
+        if table in group_of:
+            raise ValueError(
+                f"The groups {group_of[table]!r} and {group!r} have the same table {table!r}: "
+                "load them with two pipelines, each with a dataset_name of its own"
+            )
+        group_of[table] = group
+
+
+def truncate(resource: str) -> None:
+    """Let dlt empty the tables of a resource before it loads the rows of this run."""
+    package = dlt.current.load_package_state()["state"]
+    package.setdefault("truncated_tables", []).extend(deepcopy(_loaded_tables(resource)))
+
+
+def _loaded_tables(resource: str) -> list[TTableSchema]:
+    """Return the table of a resource and those nested in it, as far as they have had rows."""
+    found: dict[str | None, TTableSchema] = {}
+    for table in dlt.current.source_schema().data_tables(seen_data_only=True):
+        if table.get("resource") == resource or table.get("parent") in found:
+            found[table["name"]] = table
+    return list(found.values())

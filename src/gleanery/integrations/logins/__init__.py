@@ -1,0 +1,1 @@
+"""Logins: stored sessions that a tool uses and saves back."""

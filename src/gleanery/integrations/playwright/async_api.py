@@ -1,0 +1,185 @@
+"""Browser contexts with a stored login, and downloads that become files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+from playwright.async_api import Browser, BrowserContext, Download, Error, Page
+
+from gleanery.client import AsyncClient, AsyncLease, ClientError
+from gleanery.integrations.logins.async_login import AsyncLogin, AsyncSavedSession
+from gleanery.integrations.logins.errors import LoginExpired, SessionChanged
+
+if TYPE_CHECKING:
+    from gleanery.client import StoredFile
+
+__all__ = ["BrowserSession", "LoginExpired", "SessionChanged", "session", "store_download"]
+
+_log = logging.getLogger("gleanery.integrations")
+LoginFunction = Callable[["BrowserSession"], Awaitable[object]]
+
+
+def session(
+    client: AsyncClient,
+    browser: Browser,
+    domain: str,
+    *,
+    profile: str = "default",
+    login: LoginFunction | None = None,
+    allow_empty: bool = False,
+    lease: bool = True,
+    seconds: int = 300,
+    wait: float | None = None,
+    replace: bool = False,
+    **context_options: Any,
+) -> BrowserSession:
+    """Return a browser context with the stored session of a domain, as a context manager.
+
+        async with session(client, browser, "shop.example", login=log_in) as shop:
+            page = await shop.new_page()
+
+    The session is saved at the end of the block, also after an error. If the stored login has
+    expired, or there is none, ``login`` is called with the session, and the result is saved at
+    once. Without it, LoginExpired is raised, unless ``allow_empty`` is True.
+
+    The lease lasts ``seconds``, and is renewed until the end of the block. ``wait`` is how long to
+    wait for another holder. ``lease=False`` is for logins that several workers use at a time.
+    With ``replace``, records that the browser no longer has are deleted at the service, too.
+    Other options are those of ``browser.new_context``.
+    """
+    stored = AsyncLogin(client, domain, profile, lease=lease, seconds=seconds, wait=wait)
+    return BrowserSession(stored, browser, login, allow_empty, replace, context_options)
+
+
+class BrowserSession(AsyncSavedSession):
+    """Browser context with a stored session. ``session`` creates it."""
+
+    _errors = (ClientError, Error)
+
+    def __init__(
+        self,
+        stored: AsyncLogin,
+        browser: Browser,
+        login: LoginFunction | None,
+        allow_empty: bool,
+        replace: bool,
+        context_options: dict[str, Any],
+    ) -> None:
+        super().__init__(stored)
+        self._browser = browser
+        self._login = login
+        self._allow_empty = allow_empty
+        self._replace = replace
+        self._context_options = context_options
+        self._context: BrowserContext | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._stored.domain!r}, profile={self._stored.profile!r})"
+
+    @property
+    def context(self) -> BrowserContext:
+        """Browser context of Playwright."""
+        if self._context is None:
+            raise RuntimeError("The session is not open: use it in a with statement")
+        return self._context
+
+    @property
+    def needs_login(self) -> bool:
+        """True if the stored login had expired, or there was none."""
+        return self._stored.problem is not None
+
+    @property
+    def lease(self) -> AsyncLease | None:
+        """Lease of the session; None without one."""
+        return self._stored.lease
+
+    @property
+    def is_held(self) -> bool:
+        """False if the lease has ended: stop using the session, another holder may have it."""
+        return self._stored.is_held
+
+    async def new_page(self) -> Page:
+        """Open a page in the context."""
+        return await self.context.new_page()
+
+    async def save(self, *, overwrite: bool = False) -> None:
+        """Store the cookies and the local storage of the context now.
+
+        Raise SessionChanged if another client has changed the session meanwhile, unless
+        ``overwrite`` is True. Raise LeaseLost if the lease has ended. Nothing is stored then.
+        """
+        state: Any = await self.context.storage_state()
+        if not state["cookies"] and not state["origins"] and self._replace:
+            _log.warning(
+                "The session of %s is empty in the browser, and stays stored", self._stored.domain
+            )
+            return
+        await self._stored.save(state, replace=self._replace, overwrite=overwrite)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as exits:
+            await exits.enter_async_context(self._stored)
+            problem = self._stored.problem
+            if problem is not None and self._login is None and not self._allow_empty:
+                raise problem
+            state: Any = self._stored.state
+            self._context = await self._browser.new_context(
+                storage_state=state, **self._context_options
+            )
+            exits.push_async_callback(self._close)
+            if problem is not None and self._login is not None:
+                await self._login(self)
+                await self.save()
+            self._exits = exits.pop_all()
+        return self
+
+    async def _close(self) -> None:
+        try:
+            await self.context.close()
+        except Error as error:  # the browser has ended
+            _log.debug("The context was not closed: %s", error)
+
+
+async def store_download(
+    client: AsyncClient,
+    download: Download,
+    *,
+    source_url: str | None = None,
+    etag: str | None = None,
+    filename: str | None = None,
+    content_type: str | None = None,
+) -> StoredFile:
+    """Wait for a download, store it as a file, and return its id, which an output can reference.
+
+    ``source_url`` is that of the download, unless it is one of a page (``blob:`` or ``data:``), and
+    ``filename`` the name that the site suggests. Bytes that the service has are not sent again.
+    """
+    if source_url is None and download.url.startswith(("http://", "https://")):
+        source_url = download.url
+    filename = filename or download.suggested_filename
+    with TemporaryDirectory(prefix="gleanery-") as folder:
+        return await client.upload(
+            await _local_path(download, Path(folder)),
+            source_url=source_url,
+            etag=etag,
+            filename=filename,
+            content_type=content_type,
+        )
+
+
+async def _local_path(download: Download, folder: Path) -> Path:
+    """Return the path of a complete download. A remote browser has it on another machine."""
+    failure = await download.failure()
+    if failure is not None:
+        raise Error(f"The download of {download.url} has failed: {failure}")
+    try:
+        return Path(await download.path())
+    except Error:
+        copy = folder / "download"
+        await download.save_as(copy)
+        return copy

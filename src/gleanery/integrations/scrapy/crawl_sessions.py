@@ -1,0 +1,201 @@
+"""The sessions of a crawl: each is loaded once, and its changes are stored from time to time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from http.cookiejar import Cookie
+from typing import TYPE_CHECKING, NamedTuple
+
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred, DeferredLock
+
+from gleanery.client import ClientError, Conflict, LeaseLost
+from gleanery.client.sessions import Cookie as SessionCookie
+from gleanery.integrations.scrapy.coroutines import (
+    CoroutineRunner,
+    Timer,
+    call_later,
+    close_spider,
+    start,
+)
+from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
+from gleanery.integrations.scrapy.site_session import SiteSession
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.http.cookies import CookieJar
+
+_UNAVAILABLE = "gleanery_session_unavailable"
+_LEASE_LOST = "gleanery_lease_lost"
+
+_log = logging.getLogger(__name__)
+
+
+class SessionUnavailable(IgnoreRequest):
+    """The session of a request cannot be used. The log says why, and the spider is closed."""
+
+
+class SessionSettings(NamedTuple):
+    """Settings of sessions."""
+
+    profile: str
+    has_lease: bool
+    lease_seconds: int
+    lease_wait: float
+    store_seconds: float
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> SessionSettings:
+        settings = crawler.settings
+        read = cls(
+            profile=settings.get("GLEANERY_PROFILE") or "default",
+            has_lease=settings.getbool("GLEANERY_LEASE"),
+            lease_seconds=settings.getint("GLEANERY_LEASE_SECONDS", 300),
+            lease_wait=settings.getfloat("GLEANERY_LEASE_WAIT", 600.0),
+            store_seconds=settings.getfloat("GLEANERY_SESSION_SECONDS", 60.0),
+        )
+        if not 1 <= read.lease_seconds <= 3600:
+            raise ValueError("GLEANERY_LEASE_SECONDS must be between 1 and 3600")
+        if read.lease_wait < 0 or read.store_seconds <= 0:
+            raise ValueError(
+                "GLEANERY_LEASE_WAIT must not be negative, and GLEANERY_SESSION_SECONDS "
+                "must be more than 0"
+            )
+        return read
+
+
+class SessionKey(NamedTuple):
+    """Identification of a session in the crawl."""
+
+    profile: str
+    domain: str
+
+
+class CrawlSessions:
+    """Sessions of a crawl, by profile and site. ``jar_of`` returns the cookie jar of a profile."""
+
+    def __init__(self, crawler: Crawler, jar_of: Callable[[str], CookieJar]) -> None:
+        settings = GleanerySettings.from_crawler(crawler)
+        self.settings = SessionSettings.from_crawler(crawler)
+        self._crawler = crawler
+        self._jar_of = jar_of
+        self._runner = CoroutineRunner()
+        self._client = settings.async_client(max_retries=patient_retries(crawler.settings))
+        self._sessions: dict[SessionKey, SiteSession] = {}
+        self._loading: dict[SessionKey, list[Deferred[None]]] = {}
+        self._timer: Timer | None = None
+        self._store_lock = DeferredLock()
+        self._failure = ""
+
+    async def require(self, key: SessionKey) -> SiteSession:
+        """Return a session whose cookies are in its jar. Raise SessionUnavailable.
+
+        The first request to a site loads it, and the others wait for that.
+        """
+        while key in self._loading:
+            waiting: Deferred[None] = Deferred()
+            self._loading[key].append(waiting)
+            await maybe_deferred_to_future(waiting)
+        if not self._failure and key not in self._sessions:
+            await self._load(key)
+        session = self._sessions.get(key)
+        if session is not None and not session.is_usable:
+            self._fail(f"The lease of the session of {key.domain} has ended", _LEASE_LOST)
+        if self._failure or session is None:
+            self._count("gleanery/session_requests_ignored")
+            raise SessionUnavailable(self._failure)
+        return session
+
+    def store_later(self) -> None:
+        """Store the changes of the jars soon, together with those that come meanwhile."""
+        if self._timer is None and self._sessions:
+            self._timer = call_later(self.settings.store_seconds, self._start_storing)
+
+    async def close(self) -> None:
+        """Store the changes, return the leases, and close the connections to the service."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._store_changes(is_last=True)
+        for session in self._sessions.values():
+            await self._release(session)
+        await self._runner.run(self._client.aclose())
+        self._runner.close()
+
+    async def _load(self, key: SessionKey) -> None:
+        self._loading[key] = []
+        session = SiteSession(self._client, key.domain, key.profile)
+        try:
+            cookies = await self._runner.run(self._obtain(session))
+        except ClientError as error:
+            what = "The lease" if isinstance(error, Conflict) else "The session"
+            self._fail(f"{what} of {key.domain} is not available: {error}", _UNAVAILABLE)
+        else:
+            for cookie in cookies:
+                self._jar_of(key.profile).set_cookie(cookie)
+            self._sessions[key] = session
+            self._count("gleanery/sessions")
+            _log.info("Loaded %d cookies of the session of %s", len(cookies), key.domain)
+        finally:
+            for waiting in self._loading.pop(key):
+                waiting.callback(None)
+
+    async def _obtain(self, session: SiteSession) -> list[Cookie]:
+        chosen = self.settings
+        if not chosen.has_lease:
+            return await session.load()
+        return await session.acquire(
+            chosen.lease_seconds, chosen.lease_wait, lambda: bool(self._crawler.crawling)
+        )
+
+    def _fail(self, message: str, reason: str) -> None:
+        """Say why the session is not used, and close the spider. Later requests are ignored."""
+        if not self._failure:
+            self._failure = message
+            _log.error("%s. The spider is closed, because it must not work without it", message)
+            self._count(reason.replace("_", "/", 1))
+            close_spider(self._crawler, reason)
+
+    def _start_storing(self) -> None:
+        self._timer = None
+        start(self._store_changes())
+
+    async def _store_changes(self, is_last: bool = False) -> None:
+        await maybe_deferred_to_future(self._store_lock.acquire())
+        try:
+            for key, session in list(self._sessions.items()):
+                changed = session.changes(self._jar_of(key.profile))
+                if changed:
+                    await self._store(session, changed, is_last)
+        finally:
+            self._store_lock.release()
+
+    async def _store(
+        self, session: SiteSession, changed: list[SessionCookie], is_last: bool
+    ) -> None:
+        try:
+            rejected = await self._runner.run(session.store(changed))
+        except ClientError as error:
+            self._count("gleanery/session_store_errors")
+            _log.error("%d cookies of %s are not stored: %s", len(changed), session.domain, error)
+            if isinstance(error, LeaseLost):
+                self._fail(str(error), _LEASE_LOST)
+            elif not is_last:
+                self.store_later()
+        else:
+            self._count("gleanery/session_cookies_stored", len(changed) - rejected)
+
+    async def _release(self, session: SiteSession) -> None:
+        try:
+            await self._runner.run(session.release())
+        except LeaseLost as error:
+            if not self._failure:
+                _log.error("%s", error)
+                self._count("gleanery/lease_lost")
+        except ClientError as error:
+            _log.warning("The lease of %s ends by itself: %s", session.domain, error)
+
+    def _count(self, name: str, number: int = 1) -> None:
+        if self._crawler.stats is not None:
+            self._crawler.stats.inc_value(name, number)

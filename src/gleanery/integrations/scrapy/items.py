@@ -1,0 +1,115 @@
+"""Items as outputs: the JSON text of each, or the reason why it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from itemadapter import ItemAdapter
+from scrapy.utils.serialize import ScrapyJSONEncoder
+
+from gleanery.integrations.scrapy.settings import GleanerySettings
+
+
+class InvalidItem(ValueError):
+    """The item cannot be stored; the message says why."""
+
+
+class ItemEncoder:
+    """Makes an output of an item, as one line of JSON."""
+
+    def __init__(self, settings: GleanerySettings) -> None:
+        self._job = settings.job
+        self._url_field = settings.url_field
+        self._key_fields = settings.key_fields
+        self._file_fields = settings.file_fields
+        self._to_json = _Encoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+    def encode(self, item: Any) -> bytes:
+        """Return the output. Raise InvalidItem if the item has no URL, no key or no JSON text."""
+        data = _to_dict(item)
+        output: dict[str, Any] = {"job_id": self._job, "source_url": self._url(data), "data": data}
+        if self._key_fields:
+            self._check_key(data)
+            if len(self._key_fields) == 1:
+                output["key"] = _to_key(self._key_fields[0], data[self._key_fields[0]])
+        if self._file_fields and (files := list(self._files(data))):
+            output["files"] = files
+        return self._encode(output)
+
+    def _encode(self, output: dict[str, Any]) -> bytes:
+        try:
+            return self._to_json(output).encode()
+        except UnicodeEncodeError:
+            raise InvalidItem("a lone surrogate, which UTF-8 cannot encode") from None
+        except RecursionError:
+            raise InvalidItem("nested too deep") from None
+        except TypeError as error:  # names the type that has no JSON form
+            raise InvalidItem(str(error)) from None
+        except ValueError:
+            reason = "NaN, Infinity, or a reference to itself: JSON has none of them"
+            raise InvalidItem(reason) from None
+
+    def _url(self, data: dict[str, Any]) -> str:
+        url = data.get(self._url_field)
+        if not isinstance(url, str) or not url:
+            raise InvalidItem(
+                f"{self._url_field} is missing or no text: it must hold the URL of the item. "
+                "GLEANERY_URL_FIELD names another field"
+            )
+        return url
+
+    def _check_key(self, data: dict[str, Any]) -> None:
+        """Require all key fields: with a missing one, the service would use the URL instead."""
+        for name in self._key_fields:
+            if data.get(name) is None:
+                raise InvalidItem(f"{name} is missing, which GLEANERY_KEY_FIELDS names")
+
+    def _files(self, data: dict[str, Any]) -> Iterator[dict[str, str]]:
+        for name in self._file_fields:
+            value = data.get(name)
+            if isinstance(value, str):
+                yield {"field": name, "id": value}
+            elif isinstance(value, list | tuple):
+                for index, entry in enumerate(value):
+                    id_ = entry.get("id") if isinstance(entry, dict) else entry
+                    if id_ is not None:
+                        yield {"field": f"{name}[{index}]", "id": id_}
+
+
+class _Encoder(ScrapyJSONEncoder):
+    """Scrapy's encoder, with sets in one order, so that the same set is always the same value."""
+
+    def default(self, o: Any) -> Any:
+        if isinstance(o, set | frozenset):
+            try:
+                return sorted(o)
+            except TypeError:  # values without an order
+                return sorted(o, key=repr)
+        return super().default(o)
+
+
+def _to_dict(item: Any) -> dict[str, Any]:
+    """Return the fields of an item, each as its serializer returns it."""
+    if isinstance(item, dict):  # has no serializers, and is the fastest
+        return item
+    try:
+        adapter = ItemAdapter(item)
+    except TypeError:
+        raise InvalidItem(f"{type(item).__name__} is no type of an item") from None
+    return {name: _serialize(adapter, name, value) for name, value in adapter.items()}
+
+
+def _serialize(adapter: ItemAdapter, name: str, value: Any) -> Any:
+    """Return a value as Scrapy's exporters do: as the serializer of its field returns it."""
+    serializer = adapter.get_field_meta(name).get("serializer")
+    return value if serializer is None else serializer(value)
+
+
+def _to_key(name: str, value: Any) -> str:
+    """Return a key as the service does for ``key_field``: an integer becomes its digits."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value:
+        raise InvalidItem(f"{name} must be an integer or a text, because it is the key")
+    return value

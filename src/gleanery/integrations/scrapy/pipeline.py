@@ -1,0 +1,134 @@
+"""The item pipeline: it stores items in batches, without blocking the reactor."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy import version_info
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from scrapy.utils.project import data_path
+from twisted.internet.defer import Deferred
+
+from gleanery.integrations.scrapy.batches import PendingBatches
+from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
+from gleanery.integrations.scrapy.sender import Events, Sender
+from gleanery.integrations.scrapy.settings import GleanerySettings
+from gleanery.integrations.scrapy.spool import Spool, spool_folder
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+
+
+class GleaneryPipeline:
+    """Item pipeline that stores items as outputs of a group."""
+
+    def __init__(self, settings: GleanerySettings, crawler: Crawler) -> None:
+        settings.require_group()
+        self._settings = settings
+        self._crawler = crawler
+        self._encoder = ItemEncoder(settings)
+        self._pending = PendingBatches(settings.batch_size, settings.batch_seconds)
+        self._waiting: list[Deferred[None]] = []
+        self._held: dict[int, bytes] = {}
+        """Lines for which there is no room yet, by their order."""
+        self._numbers = itertools.count()
+        self._has_paused = False
+        self._ended: Deferred[None] = Deferred()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(GleanerySettings.from_crawler(crawler), crawler)
+
+    def open_spider(self, spider: Spider | None = None) -> None:
+        call = _find_reactor()
+        events = Events(
+            add=lambda name, number: call(self._count, name, number),
+            has_room=lambda: call(self._continue),
+            ended=lambda: call(self._ended.callback, None),
+        )
+        self._sender = Sender(self._settings, self._pending, self._open_spool(), events)
+        atexit.register(self._keep_unsent)
+        self._sender.start()
+
+    def process_item(self, item: Any, spider: Spider | None = None) -> Any:
+        """Add the item to the open batch. Return a coroutine if there is no room for it yet."""
+        try:
+            line = self._encoder.encode(item)
+        except InvalidItem:
+            self._count("invalid", 1)
+            raise
+        return item if self._pending.add(line) else self._add_later(item, line)
+
+    def close_spider(self, spider: Spider | None = None) -> Any:
+        """Return what Scrapy waits for: in version 2.13, only a Deferred."""
+        closing = self._close()
+        return closing if version_info >= (2, 14) else deferred_from_coro(closing)
+
+    async def _close(self) -> None:
+        self._pending.end()
+        await maybe_deferred_to_future(self._ended)
+        atexit.unregister(self._keep_unsent)
+
+    async def _add_later(self, item: Any, line: bytes) -> Any:
+        """Wait for room, and hold back the spider until then."""
+        number = next(self._numbers)
+        self._held[number] = line
+        while not self._pending.add(line):
+            self._pause()
+            room: Deferred[None] = Deferred()
+            self._waiting.append(room)
+            await maybe_deferred_to_future(room)
+        del self._held[number]
+        return item
+
+    def _keep_unsent(self) -> None:
+        """Write everything to the disk: the process ends without the end of the crawl."""
+        self._sender.keep_unsent(list(self._held.values()))
+
+    def _pause(self) -> None:
+        """Let the engine start no requests: Scrapy alone would collect items of many responses."""
+        engine = self._crawler.engine
+        if engine is not None and not engine.paused:
+            engine.pause()
+            self._has_paused = True
+
+    def _continue(self) -> None:
+        if self._has_paused and self._crawler.engine is not None:
+            self._crawler.engine.unpause()
+            self._has_paused = False
+        waiting, self._waiting = self._waiting, []
+        for room in waiting:
+            room.callback(None)
+
+    def _count(self, name: str, number: int) -> None:
+        if self._crawler.stats is not None:
+            self._crawler.stats.inc_value(f"gleanery/{name}", number)
+
+    def _open_spool(self) -> Spool:
+        settings = self._settings
+        with settings.client() as client:
+            target = (client.base_url, settings.require_group(), str(settings.job))
+        return Spool(spool_folder(Path(data_path(settings.spool)), *target))
+
+
+def _find_reactor() -> Callable[..., object]:
+    """Return a function with which another thread calls a function in the reactor's thread."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # a reactor without asyncio
+        from twisted.internet import reactor
+
+        return reactor.callFromThread  # type: ignore[no-any-return]
+
+    def call(function: Callable[..., object], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the process is ending
+            loop.call_soon_threadsafe(function, *arguments)
+
+    return call

@@ -1,0 +1,389 @@
+"""Playwright with a real browser: stored logins, leases, errors in the block, and downloads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import async_playwright
+from playwright.sync_api import Browser, Error
+
+from examples import shop
+from gleanery import AsyncClient, Client
+from gleanery.client import Conflict, LeaseLost
+from gleanery.integrations.playwright import async_api, sync_api
+from gleanery.integrations.playwright.sync_api import (
+    BrowserSession,
+    LoginExpired,
+    SessionChanged,
+    session,
+    store_download,
+)
+from tests.support.browser import chromium_path, running_chromium
+from tests.support.databases import execute_sql
+from tests.support.service import Service
+from tests.support.shop_runs import check_two_days
+
+pytestmark = pytest.mark.thorough
+ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+HOST = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def browser(service: Service) -> Iterator[Browser]:
+    """Chromium. A service cannot start in a thread that has the loop of Playwright."""
+    with running_chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def site() -> Iterator[shop.Shop]:
+    with shop.running_shop() as running:
+        yield running
+
+
+@pytest.fixture
+def gleanery(service: Service) -> Iterator[Client]:
+    with Client(service.url, service.token(), max_retries=1) as made:
+        yield made
+
+
+def log_in_to(site: shop.Shop) -> Any:
+    def log_in(session: BrowserSession) -> None:
+        page = session.new_page()
+        page.goto(f"{site.url}/login")
+        page.fill("input[name=user]", shop.USER)
+        page.fill("input[name=password]", shop.PASSWORD)
+        page.click("button")
+        page.get_by_text("You are logged in").wait_for()
+
+    return log_in
+
+
+def state_of(site: shop.Shop, value: str | None = None, expires: float = -1) -> dict[str, Any]:
+    """Session as Playwright writes it."""
+    cookie = {
+        "name": shop.SESSION,
+        "value": value or site.session,
+        "domain": HOST,
+        "path": "/",
+        "expires": expires,
+        "httpOnly": True,
+        "secure": False,
+        "sameSite": "Lax",
+    }
+    return {"cookies": [cookie], "origins": []}
+
+
+def stored_value(client: Client) -> Any:
+    [cookie] = client.session(HOST).playwright()["cookies"]
+    return cookie["value"]
+
+
+def set_cookie(context: Any, value: str) -> None:
+    context.add_cookies([{"name": shop.SESSION, "value": value, "domain": HOST, "path": "/"}])
+
+
+def end_leases(service: Service) -> None:
+    """Moves all leases of the service into the past. The browser has the loop of this thread."""
+    statement = "UPDATE session_leases SET expires_at = acquired_at"
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(execute_sql, service.settings, statement).result()
+
+
+def test_a_login_is_stored_and_used_by_the_next_session(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    with session(gleanery, browser, HOST, login=log_in_to(site), locale="de-DE") as first:
+        assert first.needs_login
+        assert first.new_page().evaluate("navigator.language") == "de-DE"
+    with session(gleanery, browser, HOST) as second:
+        assert not second.needs_login
+        page = second.new_page()
+        page.goto(f"{site.url}/products/1")
+        assert page.locator(".sku").text_content() == "SKU-0001"
+        page.goto(site.url)
+        assert page.evaluate(f"localStorage.getItem('{shop.STORAGE_KEY}')") == shop.USER
+    assert site.counts["welcome"] == 1
+    assert browser.contexts == []
+
+
+@ON_SQLITE
+def test_a_login_is_stored_before_the_block(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    with session(gleanery, browser, HOST, login=log_in_to(site)):
+        assert stored_value(gleanery) == site.session
+
+
+@ON_SQLITE
+def test_nothing_is_stored_after_a_failed_login(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    def fail(opened: BrowserSession) -> None:
+        set_cookie(opened.context, "anonymous")
+        raise ValueError("wrong password")
+
+    with pytest.raises(ValueError, match="wrong password"):
+        session(gleanery, browser, HOST, login=fail).__enter__()
+    assert gleanery.sessions() == []
+    assert browser.contexts == []
+    with gleanery.session(HOST).lease(1):
+        pass  # the lease was returned
+
+
+@ON_SQLITE
+def test_a_missing_login_is_an_error(gleanery: Client, browser: Browser) -> None:
+    with pytest.raises(LoginExpired, match=r"127\.0\.0\.1 in the profile 'shop' is not stored"):
+        session(gleanery, browser, HOST, profile="shop").__enter__()
+    assert browser.contexts == []
+    with session(gleanery, browser, HOST, allow_empty=True) as empty:
+        assert empty.needs_login
+        set_cookie(empty.context, "new")
+    assert stored_value(gleanery) == "new"
+
+
+@ON_SQLITE
+def test_an_expired_login_is_an_error_also_if_it_has_local_storage(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    state = state_of(site, expires=time.time() - 60)
+    entry = {"name": shop.STORAGE_KEY, "value": shop.USER}
+    state["origins"] = [{"origin": site.url, "localStorage": [entry]}]
+    gleanery.session(HOST).store(state)
+    with pytest.raises(LoginExpired, match="has expired"):
+        session(gleanery, browser, HOST).__enter__()
+
+
+@ON_SQLITE
+def test_local_storage_alone_can_be_a_login(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    entry = {"name": "token", "value": "t"}
+    origins = [{"origin": site.url, "localStorage": [entry]}]
+    gleanery.session(HOST).store({"cookies": [], "origins": origins})
+    with session(gleanery, browser, HOST) as opened:
+        assert not opened.needs_login
+
+
+@pytest.mark.parametrize("lease", [True, False])
+@ON_SQLITE
+def test_changed_cookies_are_stored_also_after_an_error(
+    lease: bool, gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+    with session(gleanery, browser, HOST, lease=lease) as opened:
+        set_cookie(opened.context, "second")
+    assert stored_value(gleanery) == "second"
+
+    def fail() -> None:
+        with session(gleanery, browser, HOST, lease=lease) as opened:
+            set_cookie(opened.context, "third")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert stored_value(gleanery) == "third"
+    assert browser.contexts == []
+
+
+@ON_SQLITE
+def test_others_wait_for_the_lease(gleanery: Client, browser: Browser, site: shop.Shop) -> None:
+    gleanery.session(HOST).store(state_of(site))
+    with session(gleanery, browser, HOST) as opened:
+        assert opened.lease is not None
+        assert opened.is_held
+        with pytest.raises(Conflict, match="Another holder"):
+            session(gleanery, browser, HOST).__enter__()
+        with session(gleanery, browser, HOST, lease=False) as other:
+            assert other.lease is None
+    with session(gleanery, browser, HOST):
+        pass
+
+
+@ON_SQLITE
+def test_nothing_is_stored_after_the_lease_is_lost(
+    gleanery: Client, browser: Browser, site: shop.Shop, service: Service
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+
+    def save_late() -> None:
+        with session(gleanery, browser, HOST) as opened:
+            set_cookie(opened.context, "late")
+            end_leases(service)
+
+    with pytest.raises(LeaseLost):
+        save_late()
+    assert stored_value(gleanery) == site.session
+    assert browser.contexts == []
+
+
+@ON_SQLITE
+def test_the_error_of_a_block_tells_that_the_session_is_not_saved(
+    gleanery: Client, browser: Browser, site: shop.Shop, service: Service
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+
+    def fail() -> None:
+        with session(gleanery, browser, HOST):
+            end_leases(service)
+            raise KeyError
+
+    with pytest.raises(KeyError) as caught:
+        fail()
+    [note] = caught.value.__notes__
+    assert "not saved: The lease of 127.0.0.1 has ended" in note
+
+
+@pytest.mark.parametrize("lease", [True, False])
+@ON_SQLITE
+def test_changes_of_another_client_are_not_overwritten(
+    lease: bool, gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+
+    def change_both() -> None:
+        with session(gleanery, browser, HOST, lease=lease) as opened:
+            set_cookie(opened.context, "mine")
+            gleanery.session(HOST).store(state_of(site, "theirs"))
+
+    with pytest.raises(SessionChanged, match="another client has changed it since it was loaded"):
+        change_both()
+    assert stored_value(gleanery) == "theirs"
+    with session(gleanery, browser, HOST, lease=lease) as opened:
+        set_cookie(opened.context, "mine")
+        gleanery.session(HOST).store(state_of(site, "theirs"))
+        opened.save(overwrite=True)
+        opened.save()
+    assert stored_value(gleanery) == "mine"
+
+
+@ON_SQLITE
+def test_cookies_that_the_site_has_deleted_are_deleted_on_request(
+    gleanery: Client, browser: Browser, site: shop.Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = state_of(site)
+    state["cookies"].append({**state["cookies"][0], "name": "basket"})
+    gleanery.session(HOST).store(state)
+    with session(gleanery, browser, HOST) as opened:
+        opened.context.clear_cookies(name="basket")
+    assert len(gleanery.session(HOST).playwright()["cookies"]) == 2
+    with session(gleanery, browser, HOST, replace=True) as opened:
+        opened.context.clear_cookies(name="basket")
+    assert stored_value(gleanery) == site.session
+    with session(gleanery, browser, HOST, replace=True) as opened:
+        opened.context.clear_cookies()
+    assert stored_value(gleanery) == site.session
+    assert "The session of 127.0.0.1 is empty in the browser, and stays stored" in caplog.text
+
+
+@ON_SQLITE
+def test_a_closed_browser_does_not_hide_the_error_of_the_block(
+    gleanery: Client, site: shop.Shop, browser: Browser
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+
+    def fail() -> None:
+        with session(gleanery, browser, HOST) as opened:
+            opened.context.close()
+            raise KeyError
+
+    with pytest.raises(KeyError) as caught:
+        fail()
+    assert "is not saved" in caught.value.__notes__[0]
+    with pytest.raises(Error, match="closed"), session(gleanery, browser, HOST) as opened:
+        opened.context.close()
+    assert stored_value(gleanery) == site.session
+
+
+def download_sheet(page: Any, site: shop.Shop) -> Any:
+    page.goto(f"{site.url}/products/7")
+    page.locator("a.pdf").evaluate("a => { a.download = 'sheet seven.pdf' }")
+    with page.expect_download() as download:
+        page.locator("a.pdf").click()
+    return download.value
+
+
+def test_a_download_becomes_a_file(
+    gleanery: Client, browser: Browser, site: shop.Shop, tmp_path: Path
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+    with session(gleanery, browser, HOST) as opened:
+        page = opened.new_page()
+        download = download_sheet(page, site)
+        stored = store_download(gleanery, download, etag="v1")
+        assert store_download(gleanery, download, etag="v1").id == stored.id
+        copy = page.evaluate_handle("() => new Blob(['text'], {type: 'text/plain'})")
+        page.evaluate(
+            "blob => { const a = document.createElement('a'); a.href = URL.createObjectURL(blob);"
+            " a.download = 'note.txt'; a.id = 'note'; a.textContent = 'x';"
+            " document.body.append(a) }",
+            copy,
+        )
+        with page.expect_download() as note:
+            page.click("#note")
+        text = store_download(gleanery, note.value)
+    gleanery.download(stored, tmp_path / "copy.pdf")
+    assert (tmp_path / "copy.pdf").read_bytes() == shop.data_sheet(7)
+    assert stored.file_type == "application/pdf"
+    assert text.file_type == "text/plain"
+    known = gleanery.find_file(f"{site.url}/products/7/data-sheet.pdf", "v1")
+    assert known is not None
+    assert known.id == stored.id
+
+
+@ON_SQLITE
+def test_a_failed_download_is_an_error(gleanery: Client, browser: Browser, site: shop.Shop) -> None:
+    gleanery.session(HOST).store(state_of(site))
+    with session(gleanery, browser, HOST) as opened:
+        download = download_sheet(opened.new_page(), site)
+        download.delete()
+        with pytest.raises(Error):
+            store_download(gleanery, download)
+
+
+def test_the_asynchronous_module_does_the_same(service: Service, site: shop.Shop) -> None:
+    async def log_in(opened: async_api.BrowserSession) -> None:
+        set_later = {"name": shop.SESSION, "value": site.session, "domain": HOST, "path": "/"}
+        await opened.context.add_cookies([set_later])  # type: ignore[list-item]
+
+    async def scrape() -> str:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        async with (
+            AsyncClient(service.url, service.token()) as client,
+            async_playwright() as playwright,
+        ):
+            browser = await playwright.chromium.launch(
+                executable_path=chromium_path(), args=arguments
+            )
+            async with async_api.session(client, browser, HOST, login=log_in):
+                pass
+            async with async_api.session(client, browser, HOST) as opened:
+                page = await opened.new_page()
+                await page.goto(f"{site.url}/products/7")
+                await page.locator("a.pdf").evaluate("a => { a.download = '' }")
+                async with page.expect_download() as download:
+                    await page.locator("a.pdf").click()
+                stored = await async_api.store_download(client, await download.value)
+            await browser.close()
+            return stored.file_type
+
+    with ThreadPoolExecutor(1) as executor:  # the browser of other tests has this thread's loop
+        assert executor.submit(asyncio.run, scrape()).result() == "application/pdf"
+
+
+def test_both_modules_have_the_same_names() -> None:
+    assert async_api.__all__ == sync_api.__all__
+
+
+@ON_SQLITE
+def test_the_shop_is_scraped_on_two_days(service: Service, tmp_path: Path) -> None:
+    check_two_days(
+        "playwright_shop.py", "shop-playwright", service, tmp_path, CHROMIUM=chromium_path()
+    )

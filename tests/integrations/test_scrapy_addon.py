@@ -1,0 +1,104 @@
+"""The Scrapy add-on installs its components, and yields to the settings of the project."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.exceptions import NotConfigured
+from scrapy.settings import Settings
+
+from gleanery.integrations.scrapy import Addon, GleaneryPipeline, GleanerySettings
+from tests.support.process import environment
+
+_SERVICE = {"GLEANERY_URL": "http://127.0.0.1:1", "GLEANERY_TOKEN": "secret"}
+_PIPELINE = "gleanery.integrations.scrapy.pipeline.GleaneryPipeline"
+_SHORT_PATH = "gleanery.integrations.scrapy.GleaneryPipeline"
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GLEANERY_URL", "GLEANERY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def updated(**values: Any) -> Settings:
+    settings = Settings({**_SERVICE, **values})
+    Addon().update_settings(settings)
+    return settings
+
+
+def test_the_pipeline_is_installed_after_those_of_the_project() -> None:
+    settings = updated(ITEM_PIPELINES={"project.Pipeline": 300})
+    assert settings.getdict("ITEM_PIPELINES") == {"project.Pipeline": 300, _PIPELINE: 900}
+    assert settings["ITEM_PIPELINES"].getpriority(_PIPELINE) == 15  # the priority of add-ons
+
+
+@pytest.mark.parametrize("key", [_PIPELINE, _SHORT_PATH, GleaneryPipeline])
+@pytest.mark.parametrize("place", [123, None])
+def test_the_place_that_the_project_chooses_wins(key: Any, place: int | None) -> None:
+    settings = updated(ITEM_PIPELINES={key: place})
+    assert settings.getdict("ITEM_PIPELINES") == {key: place}
+
+
+def test_a_feed_storage_of_the_project_wins() -> None:
+    settings = updated(FEED_STORAGES={"gleanery": "project.Storage"})
+    assert settings.getdict("FEED_STORAGES") == {"gleanery": "project.Storage"}
+
+
+def test_an_addon_without_a_token_is_not_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotConfigured, match="GLEANERY_TOKEN"):
+        updated(GLEANERY_TOKEN="")
+    with pytest.raises(NotConfigured, match="GLEANERY_URL"):
+        updated(GLEANERY_URL=None)
+    monkeypatch.setenv("GLEANERY_TOKEN", "of the environment".replace(" ", "-"))
+    assert _PIPELINE in updated(GLEANERY_TOKEN=None).getdict("ITEM_PIPELINES")
+
+
+def test_a_group_is_required_by_the_pipeline_only() -> None:
+    settings = GleanerySettings.from_scrapy(updated())
+    with pytest.raises(NotConfigured, match="set GLEANERY_GROUP"):
+        settings.require_group()
+
+
+def test_settings_are_read_and_the_token_is_not_shown() -> None:
+    settings = updated(
+        GLEANERY_GROUP="prices", GLEANERY_KEY_FIELDS="sku, country", GLEANERY_BATCH_SIZE="10"
+    )
+    read = GleanerySettings.from_scrapy(settings, "spider")
+    assert (read.group, read.job, read.url_field) == ("prices", "spider", "url")
+    assert (read.key_fields, read.batch_size) == (("sku", "country"), 10)
+    assert "secret" not in repr(read)
+    assert GleanerySettings.from_scrapy(Settings({**settings, "GLEANERY_JOB": "j"}), "s").job == "j"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GLEANERY_BATCH_SIZE", 0),
+        ("GLEANERY_BATCH_SIZE", 1001),
+        ("GLEANERY_BATCH_SECONDS", 0),
+        ("GLEANERY_MAX_RETRIES", -1),
+        ("GLEANERY_CLOSE_SECONDS", -1),
+    ],
+)
+def test_an_impossible_setting_is_an_error(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=name):
+        updated(**{name: value})
+
+
+def test_a_missing_scrapy_is_an_error_that_says_what_to_install() -> None:
+    program = "import sys; sys.modules['scrapy'] = None; import gleanery.integrations.scrapy"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert "ImportError: " in done.stderr
+    assert "pip install 'gleanery[scrapy]'" in done.stderr

@@ -1,0 +1,150 @@
+"""Scrapy's files pipeline with Gleanery: real crawls of the example shop and of a small site."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.shop import SESSION, Shop, data_sheet, running_shop
+from tests.support.crawls import ASYNCIO, SELECT, Crawl, crawl
+from tests.support.file_site import FileSite, running_file_site
+from tests.support.service import Client, Service
+
+pytestmark = pytest.mark.thorough
+
+GROUP = "shop-scrapy"
+
+
+@pytest.fixture
+def site() -> Iterator[FileSite]:
+    with running_file_site() as site:
+        yield site
+
+
+def settings_of(service: Service, client: Client, **more: Any) -> dict[str, Any]:
+    return {
+        "GLEANERY_URL": service.url,
+        "GLEANERY_TOKEN": client.token,
+        "GLEANERY_GROUP": GROUP,
+        "GLEANERY_FILES": True,
+        **more,
+    }
+
+
+def shop_settings(service: Service, client: Client, **more: Any) -> dict[str, Any]:
+    return settings_of(
+        service,
+        client,
+        GLEANERY_JOB="shop",
+        GLEANERY_KEY_FIELDS=["sku"],
+        GLEANERY_SESSIONS=True,
+        FILES_URLS_FIELD="data_sheet",
+        FILES_RESULT_FIELD="data_sheet",
+        **more,
+    )
+
+
+def log_in(client: Client, shop: Shop) -> None:
+    """Store the session of the shop."""
+    cookie = {"domain": "127.0.0.1", "name": SESSION, "value": shop.session, "path": "/"}
+    assert client.post("/v1/cookies", json=[cookie]).status_code == 200
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_that_the_service_has_is_not_downloaded(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    settings = shop_settings(service, client)
+    with running_shop() as shop:
+        log_in(client, shop)
+        first = crawl(tmp_path, "ShopSpider", settings, url=shop.url)
+        assert first.stats["file_status_count/downloaded"] == shop.counts["pdf"] == 300
+        items = client.items(GROUP, limit=1000)
+        assert len(items) == 300
+        for item in items:
+            [file] = item["files"]
+            assert file["field"] == "data_sheet"
+            assert file["id"] == item["data"]["data_sheet"]
+            assert file["file_type"] == "application/pdf"
+            number = int(item["data"]["sku"].removeprefix("SKU-"))
+            assert file["file_checksum"] == checksum(data_sheet(number))
+        shop.day = 2
+        second = crawl(tmp_path, "ShopSpider", settings, url=shop.url)
+        assert shop.counts["pdf"] == 300
+        assert second.stats["file_status_count/uptodate"] == 300
+        assert "gleanery/files_stored" not in second.stats
+        assert second.stats["gleanery/updated"] == 12
+        assert second.stats["gleanery/unchanged"] == 288
+
+
+def test_another_reactor(service: Service, client: Client, tmp_path: Path) -> None:
+    settings = shop_settings(service, client, TWISTED_REACTOR=SELECT)
+    with running_shop() as shop:
+        log_in(client, shop)
+        for _ in range(2):
+            crawl(tmp_path, "ShopSpider", settings, url=shop.url, pages="1")
+        assert shop.counts["pdf"] == 20
+    assert all(item["files"] for item in client.items(GROUP, limit=100))
+
+
+def scrape(service: Service, client: Client, folder: Path, *urls: str, **more: Any) -> Crawl:
+    settings = settings_of(service, client, TWISTED_REACTOR=ASYNCIO, **more)
+    return crawl(folder, "FileSpider", settings, urls=" ".join(urls))
+
+
+def files_of(client: Client) -> list[tuple[str, str]]:
+    """Return the fields and checksums of the files of the only output."""
+    [item] = client.items(GROUP)
+    return [(file["field"], file["file_checksum"]) for file in item["files"]]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"ETag": 'W/"1"'}, {"Last-Modified": "Tue, 17 Nov 2026 00:00:00 GMT"}]
+)
+def test_a_new_version_is_downloaded(
+    service: Service,
+    client: Client,
+    site: FileSite,
+    tmp_path: Path,
+    headers: dict[str, str],
+) -> None:
+    site.headers = headers
+    url = f"{site.url}/a.txt"
+    scrape(service, client, tmp_path, url)
+    scrape(service, client, tmp_path, url)
+    assert site.requests == ["HEAD", "GET", "HEAD"]
+    site.headers = {name: value.replace("1", "2", 1) for name, value in headers.items()}
+    site.content = b"second"
+    scrape(service, client, tmp_path, url)
+    assert site.requests[3:] == ["HEAD", "GET"]
+    assert files_of(client) == [("files[0]", checksum(b"second"))]
+
+
+def test_a_site_without_versions_or_head_requests(
+    service: Service, client: Client, site: FileSite, tmp_path: Path
+) -> None:
+    scrape(service, client, tmp_path, f"{site.url}/a")
+    site.headers, site.has_head = {"ETag": '"1"'}, False
+    scrape(service, client, tmp_path, f"{site.url}/a")
+    assert site.requests == ["HEAD", "GET", "HEAD", "GET"]
+    assert files_of(client) == [("files[0]", checksum(b"first"))]
+
+
+def test_a_file_that_fails_is_left_out(
+    service: Service, client: Client, site: FileSite, tmp_path: Path
+) -> None:
+    urls = (f"{site.url}/missing", f"{site.url}/a")
+    done = scrape(service, client, tmp_path, *urls)
+    assert done.stats["gleanery/files_failed"] == 1
+    assert "the status is 404" in done.log
+    assert files_of(client) == [("files[0]", checksum(b"first"))]
+    again = scrape(service, client, tmp_path, urls[0], GLEANERY_FILES_REQUIRED=True)
+    assert again.stats["item_dropped_count"] == 1
+    assert files_of(client) == [("files[0]", checksum(b"first"))]

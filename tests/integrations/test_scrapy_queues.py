@@ -1,0 +1,144 @@
+"""Batches in memory, and the spool on disk."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from gleanery.integrations.scrapy.batches import PendingBatches
+from gleanery.integrations.scrapy.spool import Spool, spool_folder
+
+
+def add_all(pending: PendingBatches, count: int, size: int = 1) -> int:
+    """Add lines until there is no room. Return the number of those that were added."""
+    return sum(1 for _ in range(count) if pending.add(b"x" * size))
+
+
+def lines(pending: PendingBatches) -> int | None:
+    batch = pending.first(0)
+    return None if batch is None else len(batch.lines)
+
+
+def test_a_batch_is_closed_when_it_is_full() -> None:
+    pending = PendingBatches(max_items=10, max_seconds=60)
+    add_all(pending, 9)
+    assert lines(pending) is None
+    add_all(pending, 6)
+    assert lines(pending) == 10
+    pending.remove_first()
+    assert lines(pending) is None
+    pending.end()
+    assert lines(pending) == 5
+
+
+def test_a_batch_is_closed_before_it_is_too_large() -> None:
+    pending = PendingBatches(max_items=1000, max_seconds=60)
+    add_all(pending, 3, 500_000)
+    assert lines(pending) == 2
+    pending.add(b"x" * 3_000_000)  # a line that is larger than a batch has one of its own
+    pending.remove_first()
+    assert lines(pending) == 1
+    pending.remove_first()
+    pending.end()
+    assert lines(pending) == 1
+
+
+def test_a_batch_is_closed_when_it_is_old() -> None:
+    pending = PendingBatches(max_items=10, max_seconds=0.01)
+    pending.add(b"x")
+    batch = pending.first(30)
+    assert batch is not None
+    assert len(batch.lines) == 1
+
+
+def test_eight_batches_are_in_memory() -> None:
+    pending = PendingBatches(max_items=10, max_seconds=60)
+    assert add_all(pending, 200) == 80
+    pending.remove_first()
+    assert add_all(pending, 200) == 10
+    assert pending.items() == 80
+
+
+def test_the_end_wakes_the_thread_that_waits() -> None:
+    pending = PendingBatches(max_items=10, max_seconds=60)
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(pending.first()))
+    thread.start()
+    pending.end()
+    thread.join(30)
+    assert found == [None]
+
+
+def test_a_batch_is_taken_only_if_it_is_stored() -> None:
+    pending = PendingBatches(max_items=2, max_seconds=60)
+    add_all(pending, 3)
+
+    def fail(_: object) -> None:
+        raise OSError("The disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        pending.take_all(fail)
+    assert pending.items() == 3
+    pending.take_all(lambda _: None)
+    assert pending.items() == 0
+
+
+def read_all(spool: Spool) -> list[list[bytes]]:
+    found = []
+    while len(spool) > 0:
+        found.append(spool.first().read())
+        spool.remove_first()
+    return found
+
+
+def test_a_run_takes_the_batches_of_ended_runs_in_their_order(tmp_path: Path) -> None:
+    first = Spool(tmp_path / "spool")
+    first.append([b"1", b"2"])
+    first.append([b"3"])
+    other = Spool(tmp_path / "spool")  # while the first has not ended
+    assert len(other) == 0
+    other.append([b"4"])
+    first.close()
+    other.close()
+    next_ = Spool(tmp_path / "spool")
+    next_.append([b"5"])
+    assert len(next_.earlier()) == 3
+    assert read_all(next_) == [[b"1", b"2"], [b"3"], [b"4"], [b"5"]]
+    next_.close()
+    assert not (tmp_path / "spool").exists()
+
+
+def test_an_unfinished_file_is_removed(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.append([b"1"])
+    [path] = tmp_path.glob("spool/*/*.jsonl")
+    path.with_name("00000000000000000001.tmp").write_bytes(b"half a l")
+    spool.close()
+    next_ = Spool(tmp_path / "spool")
+    assert read_all(next_) == [[b"1"]]
+    next_.close()
+    assert not (tmp_path / "spool").exists()
+
+
+def test_a_batch_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_bytes(b"")  # no folder
+    spool = Spool(tmp_path / "spool")
+    with pytest.raises(NotADirectoryError):
+        spool.append([b"1"])
+    assert len(spool) == 0
+
+
+def test_each_target_has_a_folder(tmp_path: Path) -> None:
+    names = {
+        spool_folder(tmp_path, url, group, job)
+        for url in ("http://a", "http://b")
+        for group in ("g", "h")
+        for job in ("../x", "x/y", ".." * 100)
+    }
+    assert len(names) == 12
+    assert {name.parent for name in names} == {tmp_path}
+    spool = Spool(min(names))
+    spool.append([b"1"])
+    spool.close()

@@ -1,0 +1,16 @@
+"""Products of the shop of the examples, stored as its scrapers store them."""
+
+from __future__ import annotations
+
+from examples.shop import PRODUCTS, product
+from gleanery import Client
+from gleanery.client import PushReport
+
+
+def push_products(client: Client, group: str, day: int = 1) -> PushReport:
+    """Stores all products with the prices of a day."""
+    items = (
+        {"url": f"https://shop.example/products/{number}", **product(number, day)._asdict()}
+        for number in range(1, PRODUCTS + 1)
+    )
+    return client.push(group, items, job_id="shop", key_field="sku")
