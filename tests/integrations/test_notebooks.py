@@ -60,7 +60,7 @@ def test_the_cells_of_the_page_print_what_it_shows(
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
-        env=environment(**variables),
+        env=environment(**variables, PYTHONPATH=str(ROOT)),  # the next scrape is in tests
         capture_output=True,
         text=True,
         timeout=300,

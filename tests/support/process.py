@@ -170,11 +170,15 @@ class Running:
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Returns when the condition holds; fails if the command ends or takes too long."""
 
+        holds = False
+
         def holds_or_ended() -> bool:
-            return bool(condition()) or self.process.poll() is not None
+            nonlocal holds
+            holds = bool(condition())
+            return holds or self.process.poll() is not None
 
         wait_until(holds_or_ended, TIMEOUT_SECONDS)
-        assert condition(), "".join(self.out + self.log)
+        assert holds or condition(), "".join(self.out + self.log)
 
     def wait_ready(self, url: str, verify: object = NO_TLS) -> None:
         self.wait_for(lambda: is_ready(url, verify))
