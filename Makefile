@@ -23,9 +23,9 @@ COMPILE := $(BIN)/python -m compileall -q src
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
-	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
-	@echo "make test       run all tests, on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (under 12 minutes)"
-	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers (10 minutes)"
+	@echo "make quick      run the fast tests, while you work (2 to 3 minutes)"
+	@echo "make test       run the tests on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (about 20 minutes)"
+	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers, whole scrapes"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
