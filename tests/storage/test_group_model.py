@@ -62,6 +62,7 @@ def service(
 ) -> Iterator[Service]:
     settings = fresh_settings(engine, request, tmp_path)
     settings = replace(settings, tombstone_days=TOMBSTONE_DAYS, audit_days=EVER)
+    settings = replace(settings, sweep_seconds=EVER)  # the model must know when a sweep runs
     running = Service(settings, clock)
     yield running
     running.stop()
