@@ -148,7 +148,7 @@ class Planner:
         return self.sqlite_plan(to_sqlite(sql, tenancy.ALL_TENANTS))
 
     async def _postgres_plan(self, engine: PostgresDatabase, sql: str) -> Plan:
-        async with engine._connections.use(1) as connection:
+        async with engine._connections.read(1) as connection:
             await connection.execute(f"PREPARE asked AS {sql}")
             values = ", ".join(["NULL"] * parameters(sql))
             # The plan of a recursive step is known only after it has run.

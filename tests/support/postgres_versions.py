@@ -27,6 +27,7 @@ FOLDERS_VARIABLE = "GLEANERY_TEST_POSTGRES"
 """Names further folders of programs (``…/bin``), separated by colons."""
 _DEBIAN = Path("/usr/lib/postgresql")
 _USERS = ("postgres", "pgserver", "nobody")
+_INITDB = ("-U", "postgres", "-E", "UTF8", "-A", "trust", "--no-locale", "--no-sync")
 _OPTIONS = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=100")
 
 _numbers = itertools.count(1)
@@ -92,8 +93,7 @@ class InstalledServer:
         self.folder = folder
         data = folder / "data"
         subprocess.run(
-            [programs / "initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "-A", "trust"]
-            + ["--no-locale", "--no-sync"],
+            [programs / "initdb", "-D", data, *_INITDB],
             check=True,
             capture_output=True,
             user=server_user(),

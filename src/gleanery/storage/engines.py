@@ -17,8 +17,10 @@ def create_engine(settings: Settings) -> Engine:
         return SqliteDatabase(settings.sqlite_file)
     # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
+    from gleanery.storage.postgres.tenant_scope import SessionScope, TransactionScope
 
-    return PostgresDatabase(settings.database, settings.pool_size)
+    scope = TransactionScope() if settings.pooling == "transaction" else SessionScope()
+    return PostgresDatabase(settings.database, settings.pool_size, scope, settings.listen_database)
 
 
 @asynccontextmanager

@@ -32,6 +32,8 @@ def confirmation(name: str, help_: str) -> Any:
 def settings_options(*names: str) -> Callable[[Command], Command]:
     """Give a command an option for each named setting; it receives them as ``settings``."""
     by_name = {row.name: row for row in table()}
+    if "database" in names and "pooling" not in names:
+        names = (*names, "pooling")  # or the command would fail behind a transaction pooler
     rows = [by_name[name] for name in names]
 
     def decorate(command: Command) -> Command:

@@ -26,14 +26,15 @@ from gleanery.storage.database import (
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
-from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres import pooling, row_security
+from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
+from gleanery.storage.postgres.tenant_scope import SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
     ArrayStatements,
     PostgresTransaction,
-    transaction,
 )
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 
@@ -81,9 +82,16 @@ class PostgresDatabase:
     page_reader = None
     organization_id = NO_TENANT
 
-    def __init__(self, url: str, pool_size: int) -> None:
-        self._connections = ConnectionPool(url, pool_size)
-        self._listener = Listener(url)
+    def __init__(
+        self,
+        url: str,
+        pool_size: int,
+        scope: TenantScope | None = None,
+        listen_url: str | None = None,
+    ) -> None:
+        self._connections = ConnectionPool(url, pool_size, scope or SessionScope())
+        self._listen_url = listen_url
+        self._listener = Listener(listen_url or url)
         self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
             WeakValueDictionary()
         )
@@ -94,6 +102,8 @@ class PostgresDatabase:
         return self._connections.state
 
     async def open(self, create: bool = True) -> None:
+        if self._listen_url is not None:
+            check_url(self._listen_url, "--listen-database")
         await self._connections.open()
 
     async def close(self) -> None:
@@ -172,7 +182,7 @@ class PostgresDatabase:
         return int((await self.read(SERVER_TIME))[0][0])
 
     async def security_warning(self) -> str | None:
-        async with self._connections.use(NO_TENANT) as connection:
+        async with self._connections.read(NO_TENANT) as connection:
             return await row_security.security_warning(connection)
 
     # --- reads and writes ------------------------------------------------------------------------
@@ -204,7 +214,7 @@ class PostgresDatabase:
     async def read_for(
         self, organization_id: int, sql: str, values: Sequence[Any]
     ) -> Sequence[Row]:
-        async with self._connections.use(organization_id) as connection:
+        async with self._connections.read(organization_id) as connection:
             rows: Sequence[Row] = await connection.fetch(sql, *values)
             return rows
 
@@ -218,8 +228,7 @@ class PostgresDatabase:
         schema = migrations.newest(self.engine) if checks_schema else None
         async with (
             self._queue_lock(organization_id, queue_key),
-            self._connections.use(organization_id) as connection,
-            transaction(connection, schema),
+            self._connections.write(organization_id, schema) as connection,
         ):
             return await work(
                 PostgresTransaction(connection, organization_id, self._array_statements)
@@ -240,6 +249,10 @@ class PostgresDatabase:
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._listener.subscribe(channel)
+
+    async def check_notifications(self) -> None:
+        if self._listen_url is not None:
+            await pooling.check_notifications(self, self._listen_url)
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()
