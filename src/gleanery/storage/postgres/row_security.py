@@ -29,7 +29,7 @@ CREATE POLICY tenant_isolation ON {{0}}
 """
 _UNPROTECTED_TABLES = """
 SELECT relname FROM pg_class
-WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
+WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1::text[])
     AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS (
         SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'tenant_isolation'))
 """
@@ -45,7 +45,7 @@ END $$
 """
 _TABLES_WITHOUT_GRANT = f"""
 SELECT relname FROM pg_class JOIN pg_roles ON rolname = '{ROLE}'
-WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
+WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1::text[])
     AND NOT has_table_privilege(pg_roles.oid, pg_class.oid, 'DELETE')
 """
 _GRANT = f"""

@@ -28,6 +28,9 @@ _LOCK_TIMEOUT = "lock_timeout = '10s'"
 # A statement that has waited for a lock must see what the owner of the lock has committed. The
 # database may have another default.
 _ISOLATION = "default_transaction_isolation = 'read committed'"
+# The driver asks the server for the description of an array type at its first use, and sets jit on
+# the connection for that.
+_DESCRIBE_ARRAYS = "SELECT $1::int8[], $2::int4[], $3::bool[], $4::bytea[], $5::text[]"
 _BEGIN_SESSION = "BEGIN"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
@@ -94,7 +97,12 @@ class TransactionScope:
 
     async def initialize(self, connection: Any) -> None:
         """Learns the role and the schema, as ``SessionScope`` does for each connection."""
-        role = await row_security.role_settings(connection)
+        await connection.execute(_BEGIN)
+        try:
+            await connection.prepare(_DESCRIBE_ARRAYS)
+            role = await row_security.role_settings(connection)
+        finally:
+            await connection.execute("ROLLBACK")
         set_local = "".join(f"; SET LOCAL {setting}" for setting in (*self._settings, *role))
         self._begin = f"{_BEGIN}{set_local}; SET LOCAL gleanery.organization = "
 
