@@ -94,7 +94,7 @@ def pgbouncer(
         assert process.poll() is None, (folder / "log").read_text()
         yield PgBouncer(server, folder, pool_mode)
     finally:
-        process.terminate()
+        process.kill()  # it would wait for its clients after another signal
         process.wait(TIMEOUT_SECONDS)
         log.close()
         shutil.rmtree(folder)

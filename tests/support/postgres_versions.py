@@ -123,6 +123,10 @@ class InstalledServer:
         """Folder of the Unix socket, which is the host in a URL."""
         return str(self.folder)
 
+    def settings(self, url: str) -> dict[str, Any]:
+        """Settings of a service that uses the database of this URL."""
+        return {"database": url}
+
     def url(self, database: str, user: str = "postgres") -> str:
         return f"postgresql://{user}:@/{database}?host={self.folder}"
 

@@ -80,7 +80,9 @@ def run_successfully(*arguments: str, **variables: str) -> str:
 def database_options(settings: Settings) -> list[str]:
     """Command-line options that name the database of these settings."""
     options = ["--data", str(settings.data)]
-    return options if settings.database is None else [*options, "--database", settings.database]
+    if settings.database is None:
+        return options
+    return [*options, "--database", settings.database, "--pooling", settings.pooling]
 
 
 def new_token(options: Sequence[str], organization: str = "a") -> str:
