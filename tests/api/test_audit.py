@@ -22,7 +22,11 @@ from gleanery.storage.postgres import tenant_scope
 from gleanery.storage.sqlite import connections as sqlite
 from gleanery.values import timestamps
 from tests.support.outputs import output
-from tests.support.process import join_readers_after_writers, run_successfully
+from tests.support.process import (
+    database_options,
+    join_readers_after_writers,
+    run_successfully,
+)
 from tests.support.service import SECRET_KEY, Client, Clock, Service, new_secret_key
 from tests.support.settings import fresh_settings
 
