@@ -82,7 +82,9 @@ def database_options(settings: Settings) -> list[str]:
     options = ["--data", str(settings.data)]
     if settings.database is None:
         return options
-    return [*options, "--database", settings.database, "--pooling", settings.pooling]
+    options += ["--database", settings.database, "--pooling", settings.pooling]
+    listen = settings.listen_database
+    return options if listen is None else [*options, "--listen-database", listen]
 
 
 def new_token(options: Sequence[str], organization: str = "a") -> str:
