@@ -274,9 +274,16 @@ def intersect_indexes(
 
     The other direction is the same with the order reversed: there ``high`` is below ``low``.
     """
-    after = f"CASE WHEN low = high THEN low ELSE high + {direction.previous} END"
-    first_low, first_high = _seek_each(conditions, direction, "$3", is_expression=False)
-    low, high = _seek_each(conditions, direction, after, is_expression=True)
+    low = _seek(conditions[0], direction, "", "{}")
+    high = low
+    for more in conditions[1:]:
+        high = _seek(more, direction, "=", high)
+    # A subquery, because the sum is not leakproof: with row-level security, PostgreSQL 15 would test
+    # it in each row of the group. OFFSET 0 keeps the subquery separate.
+    after = (
+        f"(SELECT CASE WHEN low = high THEN low ELSE high + {direction.previous} END "
+        "/* POSTGRES */ OFFSET 0 /* END */)"
+    )
     tables = (_OUTPUTS, _APPROVED_VERSIONS)[: len(conditions[0])]
     values = ", ".join(
         f"""CASE WHEN steps < {max_steps}
@@ -286,43 +293,25 @@ def intersect_indexes(
     )
     return f"""
 WITH RECURSIVE skip_scan (low, high, steps) AS (
-    SELECT {first_low}, {first_high}, 1
+    SELECT {low.format("$3")}, {high.format("$3")}, 1
     UNION ALL
-    SELECT {low}, {high}, steps + 1 FROM skip_scan
+    SELECT {low.format(after)}, {high.format(after)}, steps + 1 FROM skip_scan
     WHERE high IS NOT NULL AND steps < {max_steps})
 SELECT high AS seq, {values}
 FROM skip_scan WHERE low = high OR high IS NOT NULL AND steps >= {max_steps}
 """
 
 
-def _seek_each(
-    conditions: Sequence[_Rows], direction: Direction, position: str, *, is_expression: bool
-) -> tuple[str, str]:
-    """Returns the next number of the first index after this position, and of all in turn."""
-    low = _seek(conditions[0], direction, "", position, is_expression=is_expression)
-    high = low
-    for more in conditions[1:]:
-        high = _seek(more, direction, "=", high)
-    return low, high
-
-
-def _seek(
-    rows: _Rows, direction: Direction, equality: str, seq: str, *, is_expression: bool = False
-) -> str:
+def _seek(rows: _Rows, direction: Direction, equality: str, seq: str) -> str:
     """Returns the subquery for the next sequence number of an index, or of one for each table."""
-    if len(rows) > 1:
-        union = " UNION ALL ".join(
-            f"SELECT {_seek_in(one, direction, equality, 'bound')} AS seq" for one in rows
-        )
-        found = f"(SELECT {direction.first}(seq) FROM ({union}) AS next_numbers)"
-    elif is_expression:
-        found = _seek_in(rows[0], direction, equality, "bound")
-    else:
+    if len(rows) == 1:
         return _seek_in(rows[0], direction, equality, seq)
-    # Without OFFSET 0, PostgreSQL puts the expression of the bound into each condition. There it is
-    # computed again, and with row-level security PostgreSQL 15 tests it in each row of the group.
+    union = " UNION ALL ".join(
+        f"SELECT {_seek_in(one, direction, equality, 'bound')} AS seq" for one in rows
+    )
+    # OFFSET 0 keeps PostgreSQL from computing the bound again for each table.
     return (
-        f"(SELECT {found} "
+        f"(SELECT (SELECT {direction.first}(seq) FROM ({union}) AS next_numbers) "
         f"FROM (SELECT CAST({seq} AS BIGINT) AS bound /* POSTGRES */ OFFSET 0 /* END */) AS start)"
     )
 
