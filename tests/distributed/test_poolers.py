@@ -139,6 +139,20 @@ def test_a_leased_session_has_one_holder(service: Service) -> None:
         assert client.post("/v1/sessions/leases", json=lease).status_code == 409
 
 
+def test_a_pooler_that_is_replaced_is_used_again(server: InstalledServer, tmp_path: Path) -> None:
+    with pgbouncer(server, "transaction", pool_size=4) as pooler:
+        service = Service(settings_through(pooler, tmp_path))
+        client = service.client()
+        client.store("group", output(1))
+    assert client.get("/v1/outputs/group").status_code == 503
+    with pgbouncer(server, "transaction", pool_size=4):
+        wait_until(lambda: client.get("/v1/outputs/group").status_code == 200)
+        client.store("group", output(2))
+        assert len(client.items("group")) == 2
+        client.close()
+        service.stop()
+
+
 def test_a_migration_runs_through_the_pooler_or_directly(pooler: PgBouncer, tmp_path: Path) -> None:
     settings = settings_through(pooler, tmp_path)
     asyncio.run(prepare(settings))

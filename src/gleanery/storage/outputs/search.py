@@ -278,8 +278,8 @@ def intersect_indexes(
     high = low
     for more in conditions[1:]:
         high = _seek(more, direction, "=", high)
-    # A subquery, because the sum is not leakproof: with row-level security, PostgreSQL 15 would test
-    # it in each row of the group. OFFSET 0 keeps the subquery separate.
+    # A subquery, because the sum is not leakproof: with row-level security, PostgreSQL 15 would
+    # test it in each row of the group. OFFSET 0 keeps the subquery separate.
     after = (
         f"(SELECT CASE WHEN low = high THEN low ELSE high + {direction.previous} END "
         "/* POSTGRES */ OFFSET 0 /* END */)"

@@ -88,6 +88,8 @@ def _explain(error: Exception, url: str) -> str:
             return f"sslmode cannot verify the PostgreSQL server{place}: {_ROOT_CERTIFICATE}"
         case ValueError():  # its message would contain parts of the URL, perhaps the password
             return _INVALID_URL
+        case error if isinstance(error, LOST_STATEMENT_ERRORS):
+            return f"The PostgreSQL database{place} cannot be used: {_LOST_STATEMENT}"
         case asyncpg.InvalidAuthorizationSpecificationError():
             return (
                 f"The PostgreSQL server{place} rejects the login: {error}. Check the user and "

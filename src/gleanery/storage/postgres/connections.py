@@ -83,18 +83,20 @@ class ConnectionPool:
     async def _check_server(self) -> None:
         """Raises SettingsError if the server is too old, or its pooler does not fit."""
         connection = await self._take()
-        version = connection.get_server_version()
-        if version.major < _OLDEST_VERSION:
-            raise SettingsError(
-                f"The PostgreSQL server of --database has version {version.major}.{version.minor}: "
-                f"upgrade it to {_OLDEST_VERSION} or newer"
-            )
-        is_session = isinstance(self._scope, SessionScope) and self._size > 1
-        if is_session and await has_pooler(connection):
-            other = await self._take()
+        try:
+            _check_version(connection.get_server_version())
+            is_session = isinstance(self._scope, SessionScope) and self._size > 1
+            if is_session and await has_pooler(connection):
+                await self._check_pooler(connection)
+        finally:
+            await self._return(connection, is_intact=False)
+
+    async def _check_pooler(self, connection: Any) -> None:
+        other = await self._take()
+        try:
             await reject_transaction_pooler(connection, other)
-            await self._return(other, is_intact=True)
-        await self._return(connection, is_intact=True)
+        finally:
+            await self._return(other, is_intact=False)
 
     async def close(self) -> None:
         """Closes all connections. Those to a server that does not respond are ended."""
@@ -185,6 +187,14 @@ class ConnectionPool:
         assert self._pool is not None
         while self._idle:
             await self._pool.release(self._idle.pop()[0])
+
+
+def _check_version(version: Any) -> None:
+    if version.major < _OLDEST_VERSION:
+        raise SettingsError(
+            f"The PostgreSQL server of --database has version {version.major}.{version.minor}: "
+            f"upgrade it to {_OLDEST_VERSION} or newer"
+        )
 
 
 def _is_open(connection: Any) -> bool:

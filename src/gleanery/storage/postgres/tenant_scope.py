@@ -88,11 +88,11 @@ class TransactionScope:
     """Role, settings and tenant are set in each transaction, with its first query.
 
     Nothing is set on the connection of the server, and nothing on it is relied on. ``settings`` are
-    further settings of each transaction.
+    further settings of each transaction, which come first.
     """
 
     def __init__(self, *settings: str) -> None:
-        self._settings = (*_PLANNER_SETTINGS, _LOCK_TIMEOUT, *settings)
+        self._settings = (*settings, *_PLANNER_SETTINGS, _LOCK_TIMEOUT)
         self._begin = ""
 
     async def initialize(self, connection: Any) -> None:
