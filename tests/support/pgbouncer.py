@@ -35,6 +35,7 @@ pool_mode = {pool_mode}
 default_pool_size = {pool_size}
 max_client_conn = 500
 max_prepared_statements = {max_prepared_statements}
+server_idle_timeout = 10
 log_connections = 0
 log_disconnections = 0
 """

@@ -28,7 +28,7 @@ FOLDERS_VARIABLE = "GLEANERY_TEST_POSTGRES"
 _DEBIAN = Path("/usr/lib/postgresql")
 _USERS = ("postgres", "pgserver", "nobody")
 _INITDB = ("-U", "postgres", "-E", "UTF8", "-A", "trust", "--no-locale", "--no-sync")
-_OPTIONS = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=100")
+_OPTIONS = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=400")
 
 _numbers = itertools.count(1)
 
