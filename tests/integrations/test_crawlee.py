@@ -227,6 +227,44 @@ def test_datasets_with_a_name_or_an_alias_are_jobs(storage: Storage) -> None:
 
 
 @ON_SQLITE
+def test_storage_clients_with_two_tokens_store_in_two_organizations(service: Service) -> None:
+    first, second = Storage(service), Storage(service)
+
+    async def push(storage: Storage, number: int) -> None:
+        dataset = await Dataset.open(storage_client=storage.open())
+        await dataset.push_data(item(number))
+
+    async def run() -> None:
+        await push(first, 1)
+        await push(second, 2)
+
+    asyncio.run(run())
+    assert (first.stored(), second.stored()) == ([1], [2])
+    assert (first.storage.report.created, second.storage.report.created) == (1, 1)
+
+
+@ON_SQLITE
+def test_a_storage_client_can_be_used_after_another_one_is_closed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = service.token()
+    monkeypatch.setenv("GLEANERY_URL", service.url)
+    monkeypatch.setenv("GLEANERY_TOKEN", token)
+
+    async def run(number: int) -> int:
+        async with GleaneryStorageClient(
+            "prices", "shop", storage_client=MemoryStorageClient()
+        ) as storage:
+            await (await Dataset.open(storage_client=storage)).push_data(item(number))
+        return storage.report.created
+
+    async def run_twice() -> list[int]:
+        return [await run(1), await run(2)]
+
+    assert asyncio.run(run_twice()) == [1, 1]
+
+
+@ON_SQLITE
 def test_reading_has_offset_limit_order_and_fields(storage: Storage) -> None:
     async def run() -> None:
         dataset = await storage.open().create_dataset_client()
@@ -420,6 +458,7 @@ def test_the_shop_is_scraped_on_two_days(service: Service, tmp_path: Path) -> No
 
 _CRAWL = """
 import asyncio, os, signal, sys
+from crawlee import ConcurrencySettings
 from crawlee.crawlers import ParselCrawler
 from gleanery.integrations.crawlee import GleaneryStorageClient
 
@@ -436,7 +475,11 @@ async def scrape(context):
 
 async def main():
     storage_client = GleaneryStorageClient("names", "shop")
-    crawler = ParselCrawler(request_handler=scrape, storage_client=storage_client)
+    crawler = ParselCrawler(
+        request_handler=scrape,
+        storage_client=storage_client,
+        concurrency_settings=ConcurrencySettings(desired_concurrency=2, max_concurrency=2),
+    )
     await crawler.run([f"{shop}/?page={page}" for page in range(1, 16)])
 
 asyncio.run(main())
@@ -444,6 +487,7 @@ asyncio.run(main())
 
 
 @pytest.mark.thorough
+@pytest.mark.extended
 @ON_SQLITE
 def test_a_crawler_that_is_killed_continues_without_a_loss(
     service: Service, tmp_path: Path
