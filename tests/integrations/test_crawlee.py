@@ -20,6 +20,8 @@ from crawlee.storages import Dataset
 from examples import shop
 from gleanery import AsyncClient, Client
 from gleanery.client import Conflict, PushFailed
+from gleanery.client._async.pusher import AsyncPusher
+from gleanery.client.models import Fields
 from gleanery.integrations.crawlee import (
     GleaneryStorageClient,
     LoginExpired,
@@ -36,6 +38,7 @@ from tests.support.waiting import wait_for_next_second
 
 ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 HOST = "shop.example"
+URL = f"https://{HOST}/listing"
 STORED = {"created": 1, "updated": 0, "unchanged": 0, "lines": 1, "skipped": 0, "errors": []}
 T = TypeVar("T")
 
@@ -119,8 +122,8 @@ def test_an_invalid_item_is_logged_and_others_are_stored(
     storage.run(push())
     assert storage.stored() == [1, 2]
     assert storage.storage.report.skipped == 3
-    assert "'https://shop.example/x' is not stored: item 1: sku: is missing" in caplog.text
-    assert "sku 6 is not stored: item 2: bytes has no JSON form" in caplog.text
+    assert "'https://shop.example/x' is not stored: sku: is missing" in caplog.text
+    assert "sku 6 is not stored: bytes has no JSON form" in caplog.text
     assert "with the members price is not stored" in caplog.text
 
 
@@ -188,6 +191,65 @@ def test_a_purge_starts_anew_and_deletes_nothing(storage: Storage) -> None:
     assert storage.run(run(2, 4)) == [2, 4], "2 is unchanged, and part of this run"
     assert storage.stored() == [1, 2, 3, 4]
     assert len(list(storage.client.changes("prices"))) == 4
+
+
+@ON_SQLITE
+def test_no_item_is_missing_after_a_purge_if_a_call_takes_seconds(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = AsyncPusher._send
+
+    async def send_slowly(pusher: AsyncPusher, batch: Any) -> None:
+        await send(pusher, batch)
+        wait_for_next_second()
+
+    monkeypatch.setattr(AsyncPusher, "_send", send_slowly)
+    text = "x" * 600_000  # so each item has a request of its own
+
+    async def run(*numbers: int) -> list[Any]:
+        dataset = await storage.open().create_dataset_client()
+        await dataset.push_data([item(number, url=URL, text=text) for number in numbers])
+        return await prices(dataset)
+
+    assert storage.run(run(1, 2, 3)) == [1, 2, 3]
+    assert storage.run(run(2, 4, 5)) == [2, 4, 5]
+
+
+@ON_SQLITE
+def test_no_item_is_missing_after_a_purge_if_another_crawler_stores_at_the_same_time(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_fields = AsyncClient.fields
+
+    async def read_late(client: AsyncClient, group: str, job: str) -> Fields:
+        wait_for_next_second()
+        storage.client.push(group, [item(9)], job_id=job, key_field="sku")
+        return await read_fields(client, group, job)
+
+    monkeypatch.setattr(AsyncClient, "fields", read_late)
+
+    async def run() -> list[Any]:
+        dataset = await storage.open().create_dataset_client()
+        await dataset.push_data([item(1), item(2)])
+        return await prices(dataset)
+
+    assert sorted(storage.run(run())) == [1, 2, 9]
+    assert storage.storage.report.created == 2
+    assert storage.storage.report.unchanged == 0
+
+
+@ON_SQLITE
+def test_a_first_batch_can_have_many_invalid_items(storage: Storage) -> None:
+    async def run() -> list[Any]:
+        dataset = await storage.open().create_dataset_client()
+        invalid = [{"price": number} for number in range(150)]
+        await dataset.push_data([*invalid, item(1), item(2), *invalid])
+        return await prices(dataset)
+
+    assert storage.run(run()) == [1, 2]
+    report = storage.storage.report
+    assert (report.skipped, report.items) == (300, 302)
+    assert report.batches < 20, "not a request for each item"
 
 
 @ON_SQLITE
