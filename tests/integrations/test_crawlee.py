@@ -1,4 +1,4 @@
-"""Crawlee with a real service: datasets as outputs, batches, purges, and a pool of logins."""
+"""Crawlee with a real service: datasets as outputs, batches and purges."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ from typing import Any, TypeVar
 
 import pytest
 from crawlee.configuration import Configuration
-from crawlee.sessions import SessionPool
 from crawlee.storage_clients import MemoryStorageClient
 from crawlee.storages import Dataset
 
 from examples import shop
 from gleanery import AsyncClient, Client
-from gleanery.client import Conflict, PushFailed
+from gleanery.client import PushFailed
 from gleanery.client._async.pusher import AsyncPusher
 from gleanery.client.models import Fields
-from gleanery.integrations.crawlee import (
-    GleaneryStorageClient,
-    LoginExpired,
-    SessionChanged,
-    session_pool,
-)
+from gleanery.integrations.crawlee import GleaneryStorageClient
 from gleanery.integrations.crawlee.dataset_client import GleaneryDatasetClient
-from tests.support.browser import chromium_path
 from tests.support.faulty_server import CLOSE, faulty_server, respond
 from tests.support.process import environment
 from tests.support.service import Service
@@ -400,110 +393,6 @@ def test_a_token_that_cannot_read_can_store(service: Service) -> None:
     assert writer.storage.report.created == 1
 
 
-# --- sessions -----------------------------------------------------------------------------------
-
-
-def cookie(value: str) -> dict[str, Any]:
-    return {
-        "cookies": [{"name": "sid", "value": value, "domain": HOST, "path": "/", "expires": -1}],
-        "origins": [],
-    }
-
-
-def saved(client: Client, profile: str = "default") -> Any:
-    return client.session(HOST, profile=profile).playwright()["cookies"][0]["value"]
-
-
-async def use(pool: SessionPool, profile: str, value: str | None = None) -> str | None:
-    """Returns the cookie of a session. With a value, a response changes it."""
-    session = await pool.get_session_by_id(profile)
-    assert session is not None
-    before = session.cookies["sid"]
-    if value is not None:
-        session.cookies.set("sid", value, domain=HOST)
-    return before
-
-
-def test_a_pool_has_a_session_for_each_profile(storage: Storage) -> None:
-    storage.client.session(HOST, profile="ada").store(cookie("a"))
-    storage.client.session(HOST, profile="bob").store(cookie("b"))
-
-    async def run() -> None:
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, HOST, profiles=["bob", "ada"]) as pool, pool:
-            assert pool.session_count == 2
-            assert await use(pool, "ada", "a2") == "a"
-            assert await use(pool, "bob") == "b"
-            session = await pool.get_session_by_id("ada")
-            assert session is not None
-            session.retire()
-            while (await pool.get_session()).id != "ada":
-                pass
-            assert await use(pool, "ada") == "a2", "the next session has the changed cookies"
-            with pytest.raises(Conflict):
-                await session_pool(client, HOST, profiles=["ada"]).__aenter__()
-
-    storage.run(run())
-    assert (saved(storage.client, "ada"), saved(storage.client, "bob")) == ("a2", "b")
-
-
-@ON_SQLITE
-def test_a_cookie_of_one_host_stays_one_in_a_browser(storage: Storage) -> None:
-    storage.client.session(HOST).store(cookie("first"))
-
-    async def run() -> None:
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, HOST) as pool, pool:
-            session = await pool.get_session()
-            changed = [{"name": "sid", "value": "second", "domain": HOST, "path": "/"}]
-            session.cookies.set_cookies_from_playwright_format(changed)  # type: ignore[arg-type]
-
-    storage.run(run())
-    [found] = storage.client.session(HOST).playwright()["cookies"]
-    assert (found["domain"], found["value"]) == (HOST, "second")
-
-
-@ON_SQLITE
-def test_a_pool_logs_in_where_no_login_is_stored(storage: Storage) -> None:
-    async def log_in(profile: str) -> dict[str, Any]:
-        return cookie(f"new {profile}")
-
-    async def run() -> None:
-        client = AsyncClient(storage.url, storage.token)
-        with pytest.raises(LoginExpired, match="is not stored"):
-            await session_pool(client, HOST).__aenter__()
-        async with session_pool(client, HOST, login=log_in) as pool, pool:
-            assert await use(pool, "default") == "new default"
-
-    storage.run(run())
-    assert saved(storage.client) == "new default"
-
-
-@pytest.mark.parametrize("lease", [True, False])
-@ON_SQLITE
-def test_a_pool_saves_after_an_error_but_not_over_changes_of_others(
-    lease: bool, storage: Storage
-) -> None:
-    storage.client.session(HOST).store(cookie("first"))
-
-    async def run(value: str | None, theirs: str | None = None) -> None:
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, HOST, lease=lease) as pool, pool:
-            await use(pool, "default", value)
-            if theirs is None:
-                raise KeyError
-            storage.client.session(HOST).store(cookie(theirs))
-
-    with pytest.raises(KeyError):
-        storage.run(run("second"))
-    assert saved(storage.client) == "second"
-    with pytest.raises(SessionChanged):
-        storage.run(run("mine", theirs="theirs"))
-    assert saved(storage.client) == "theirs"
-    storage.run(run(None, theirs="theirs again"))
-    assert saved(storage.client) == "theirs again"
-
-
 @pytest.mark.parametrize("tool", ["crawlee", "playwright"])
 def test_a_missing_library_is_named(tool: str) -> None:
     program = f"import sys; sys.modules[{tool!r}] = None; import gleanery.integrations.{tool}"
@@ -571,39 +460,6 @@ def test_a_crawler_that_is_killed_continues_without_a_loss(
             assert crawl(site.url, last=0, CRAWLEE_PURGE_ON_START="0") == 0
             assert client.group("names").outputs == shop.PRODUCTS
         assert site.counts["listing"] < 2 * 15
-
-
-@pytest.mark.thorough
-@ON_SQLITE
-def test_a_browser_of_crawlee_uses_the_stored_login(storage: Storage, tmp_path: Path) -> None:
-    pytest.importorskip("browserforge", reason="needs crawlee[playwright]")
-    path = chromium_path()
-
-    async def run(site: shop.Shop) -> None:
-        from crawlee.crawlers import PlaywrightCrawler, PlaywrightCrawlingContext
-
-        async def scrape(context: PlaywrightCrawlingContext) -> None:
-            sku = await context.page.locator(".sku").text_content()
-            await context.push_data({"url": context.page.url, "sku": sku, "price": 0})
-
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, "127.0.0.1") as pool:
-            crawler = PlaywrightCrawler(
-                request_handler=scrape,
-                storage_client=storage.open(),
-                session_pool=pool,
-                browser_launch_options={"executable_path": path, "chromium_sandbox": False},
-                max_request_retries=0,
-            )
-            await crawler.run([f"{site.url}/products/1", f"{site.url}/products/2"])
-
-    with shop.running_shop() as site:
-        state = cookie(site.session)
-        state["cookies"][0] |= {"name": shop.SESSION, "domain": "127.0.0.1"}
-        storage.client.session("127.0.0.1").store(state)
-        storage.run(run(site))
-    outputs = storage.client.outputs("prices")
-    assert sorted(output.data["sku"] for output in outputs) == ["SKU-0001", "SKU-0002"]
 
 
 def test_requests_to_the_service_are_not_logged(storage: Storage) -> None:
