@@ -262,7 +262,8 @@ def test_without_a_purge_a_dataset_has_all_outputs_of_its_job(storage: Storage) 
 def test_datasets_with_a_name_or_an_alias_are_jobs(storage: Storage) -> None:
     async def run() -> None:
         opened = storage.open()
-        for options in ({"name": "offers"}, {"alias": "drafts"}, {}):
+        datasets: list[dict[str, Any]] = [{"name": "offers"}, {"alias": "drafts"}, {}]
+        for options in datasets:
             dataset = await Dataset.open(**options, storage_client=opened)
             await dataset.push_data(item(1))
         named = await opened.create_dataset_client(name="offers")
