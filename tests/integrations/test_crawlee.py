@@ -438,6 +438,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 @pytest.mark.extended
 @ON_SQLITE
