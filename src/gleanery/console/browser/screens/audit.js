@@ -29,7 +29,7 @@ function Log({ query }) {
   const filter = { action: query.action, person: query.person, token_id: query.token_id };
   const pages = usePages((before, signal) => loadPage(filter, before, signal), Object.values(filter));
   const isFiltered = Object.values(filter).some(Boolean);
-  return html`<${Page} title="Audit" note="Who signed in, used session values, reviewed, and created or revoked tokens.">
+  return html`<${Page} title="Audit" note="Who signed in, used session values, reviewed, downloaded, changed settings, and created or revoked tokens.">
     <${Filters} query=${query} isFiltered=${isFiltered} />
     <${Loaded} state=${pages}>
       ${(entries) =>
