@@ -29,7 +29,7 @@ export function Fields({ group, query, session }) {
     },
     [group, job],
   );
-  return html`<${GroupPage} group=${group} current="Fields" actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}>
+  return html`<${GroupPage} group=${group} name=${state.data?.settings.display_name} current="Fields" actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}>
     <${Loaded} state=${state}>
       ${({ found, settings, of }) =>
         found.fields.length
