@@ -25,7 +25,7 @@ export const FORMATS = {
   "set-cookie": { title: "Set-Cookie headers", file: "set-cookie.txt", needsUrl: true },
 };
 
-const OPTIONS = Object.entries(FORMATS).map(([name, { title }]) => [name, title]);
+export const OPTIONS = Object.entries(FORMATS).map(([name, { title }]) => [name, title]);
 
 export function ExportDialog({ domain, profile, onClose }) {
   const [format, setFormat] = useState("playwright");
@@ -43,7 +43,7 @@ export function ExportDialog({ domain, profile, onClose }) {
   const actions = html`<${Button} onClick=${onClose}>Close<//>
     <${Button} kind="primary" icon="download" isBusy=${isBusy} onClick=${() => run()}>Download<//>`;
   return html`<${Dialog} title="Export session" onClose=${onClose} actions=${actions}>
-    <p class="sessions-warning">The file contains a login. The audit log records each export with your name.</p>
+    <p class="warning">The file contains a login. The audit log records each export with your name.</p>
     <${SelectField} label="Format" value=${format} onValue=${setFormat} options=${OPTIONS} />
     ${needsUrl && html`<${TextField} label="Page" hint="The format has the cookies of one page." type="url" value=${url} onValue=${setUrl} error=${error?.of?.("url")} />`}
     <${Checkbox} label="Include subdomains" checked=${hasSubdomains} onValue=${setSubdomains} />
