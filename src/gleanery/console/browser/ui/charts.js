@@ -3,15 +3,15 @@
 import { html } from "../vendor/preact.js";
 import { number, percent } from "../format.js";
 
-/** noun: what the share is, such as "approved"; a screen reader reads it. */
-export function Share({ part, whole, noun }) {
+/** noun: what the share is, such as "approved"; a screen reader reads it, and isLabelled shows it. */
+export function Share({ part, whole, noun, isLabelled }) {
   if (!whole) return html`<span class="absent">–</span>`;
   const share = part / whole;
   const label = `${number(part)} of ${number(whole)} ${noun}`;
   return html`<span class=${share === 1 ? "share whole" : "share"} title=${label}>
     <span class="share-bar" aria-hidden="true"><span style=${{ width: `${Math.max(share * 100, part ? 4 : 0)}%` }}></span></span>
     <span class="share-text">${shortPercent(share)}</span>
-    <span class="visually-hidden">${noun}</span>
+    <span class=${isLabelled ? "" : "visually-hidden"}>${noun}</span>
   </span>`;
 }
 
