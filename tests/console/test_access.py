@@ -193,7 +193,7 @@ def test_each_action_is_a_sentence(service: Service, console: ConsolePage, token
     assert "Anna read 2 cookies of shop.example and 1 other domain" in sentences
     assert "Anna could not sign in: the token had expired" in sentences
     assert "Anna downloaded shop as CSV" in sentences
-    assert "Anna changed display name, deletion of old outputs of shop" in sentences
+    assert "Anna changed settings of shop: display name, retain days" in sentences
     assert (
         "Anna previewed an import of 2 records of shop.example and 1 other domain as CSV"
         in sentences

@@ -25,7 +25,7 @@ function inUnits(time) {
 /** Returns "2 min. ago" or "in 3 days"; a date if that is far away. */
 export function ago(time) {
   const [value, unit] = inUnits(time);
-  if (unit === "second" && Math.abs(value) < 10) return "now";
+  if (unit === "second" && Math.abs(value) < 10) return "just now";
   return Math.abs(value) > MAX_DAYS && unit === "day" ? day.format(toDate(time)) : relative.format(value, unit);
 }
 

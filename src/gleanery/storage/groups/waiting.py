@@ -16,7 +16,7 @@ from gleanery.storage.database import Database, Row
 MAX_COUNT = 1000
 """A larger number is not counted."""
 _MAX_COMMENT = 300  # characters
-# The names of the group are subqueries, because a planner could reverse a join and sort all jobs. The
+# Names of the group are subqueries, because a planner could reverse a join and sort all jobs. The
 # range of one job and the order let PostgreSQL choose the index of the job, also in an empty table.
 _WAITING = f"""
 SELECT (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = jobs.group_id),

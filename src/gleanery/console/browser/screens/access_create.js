@@ -36,8 +36,9 @@ function Form({ session, scopes, onClose, onCreated }) {
     try {
       onCreated(await post("console/api/tokens", body));
     } catch (problem) {
-      if (needsToken(problem)) setMustConfirm(true);
-      throw problem;
+      if (!needsToken(problem)) throw problem;
+      setMustConfirm(true);
+      setTimeout(() => document.getElementsByName("proof")[0]?.focus()); // when it is shown
     }
   });
   const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
@@ -47,7 +48,7 @@ function Form({ session, scopes, onClose, onCreated }) {
       <${TextField} label="Name" hint="For example the scraper or the client that uses it." autofocus required maxlength="100" value=${form.name} onValue=${set("name")} />
       <${Scopes} scopes=${scopes} own=${session.scopes} chosen=${form.chosen} onChange=${set("chosen")} />
       <${SelectField} label="Expires after" hint=${session.expires && `Not later than your own token, on ${dayOf(session.expires)}.`} value=${form.days} onValue=${set("days")} options=${LIFETIMES} />
-      ${mustConfirm && html`<${TextField} label="Sign in again with your access token or a new login link" hint="Your last sign-in is more than 10 minutes ago. Paste the token, or a link that your operator has created for your token." type="password" required value=${form.token} onValue=${set("token")} error=${error?.of?.("token")} />`}
+      ${mustConfirm && html`<${TextField} label="Sign in again with your access token or a new login link" hint="Your last sign-in is more than 10 minutes ago. Your operator can make a link for your token." name="proof" type="password" required value=${form.token} onValue=${set("token")} error=${error?.of?.("token")} />`}
     </form>
     ${!error?.of?.("token") && html`<${Problem} error=${error} />`}
   <//>`;

@@ -79,11 +79,6 @@ function signOut(about) {
 const FORMATS = { csv: "CSV", jsonl: "JSON lines", parquet: "Parquet" };
 const asFormat = ({ format }) => format && ` as ${FORMATS[format] ?? format}`;
 const withFormat = (verb) => (about) => html`${verb} ${plural(about.records ?? 0, "record")}${domains(about)}${asFormat(about)}`;
-const SETTINGS = { retain_days: "deletion of old outputs", keep_versions: "number of earlier versions", keep_days: "days of earlier versions" };
-
-function setGroup({ group_id, settings = [] }) {
-  return html`changed ${settings.map((name) => SETTINGS[name] ?? name.replace("_", " ")).join(", ") || "settings"} of ${strong(group_id)}`;
-}
 
 const VERBS = {
   sign_in: () => "signed in",
@@ -105,7 +100,7 @@ const VERBS = {
   release_lease: lease("returned the lease of the session"),
   export_outputs: (about) => html`downloaded ${strong(about.group_id)}${asFormat(about)}`,
   create_export_link: (about) => html`created a link to an export of ${strong(about.group_id)}${asFormat(about)}`,
-  set_group: setGroup,
+  set_group: (about) => html`changed settings of ${strong(about.group_id)}: ${(about.settings ?? []).join(", ").replaceAll("_", " ")}`,
   create_token: (about, names) => html`created ${token(about, names)} with ${plural(about.scopes?.length ?? 0, "scope")}: ${(about.scopes ?? []).join(", ")}`,
   revoke_token: (about, names) => html`revoked ${token(about, names)}`,
   create_login_link: (about, names) => html`created a login link of ${token(about, names)}${about.of_person && html` for ${strong(about.of_person)}`}`,

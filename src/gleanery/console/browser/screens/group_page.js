@@ -13,7 +13,7 @@ const TABS = { Jobs: [], Outputs: ["outputs"], Fields: ["fields"], Settings: ["s
 const names = new Map();
 onKeyChange(() => names.clear()); // another organization may have a group of the same id
 
-/** Returns the name to show: the display name of a group, or its id. name: what was loaded; it may be null. The name is kept for other screens. */
+/** Returns the display name of a group, or its id. name: what was loaded, which is kept for other screens; it may be null. */
 export function nameGroup(group, name) {
   if (name !== undefined) names.set(group, name ?? group);
   return names.get(group) ?? group;

@@ -15,10 +15,10 @@ export const FORMATS = {
   playwright: { title: "Playwright storage state", file: "storage_state.json" },
   netscape: { title: "cookies.txt (curl, wget, yt-dlp)", file: "cookies.txt" },
   extension: { title: "Browser extension JSON (Cookie-Editor)", file: "cookies.json" },
-  puppeteer: { title: "Puppeteer", file: "cookies.puppeteer.json" },
-  selenium: { title: "Selenium", file: "cookies.selenium.json" },
-  scrapy: { title: "Scrapy", file: "cookies.scrapy.json" },
-  cdp: { title: "Chrome DevTools Protocol", file: "cookies.cdp.json" },
+  puppeteer: { title: "Puppeteer" },
+  selenium: { title: "Selenium" },
+  scrapy: { title: "Scrapy" },
+  cdp: { title: "Chrome DevTools Protocol" },
   har: { title: "HAR", file: "cookies.har" },
   curl: { title: "curl command", file: "curl.sh", needsUrl: true },
   cookie: { title: "Cookie header", file: "cookie.txt", needsUrl: true },
@@ -31,7 +31,7 @@ export function ExportDialog({ domain, profile, onClose }) {
   const [format, setFormat] = useState("playwright");
   const [hasSubdomains, setSubdomains] = useState(false);
   const [url, setUrl] = useState(`https://${domain}/`);
-  const { needsUrl, file } = FORMATS[format];
+  const { needsUrl, file = `cookies.${format}.json` } = FORMATS[format];
   const query = { format, profile, domain: hasSubdomains ? `.${domain}` : domain, url: needsUrl ? url : undefined };
   const text = command(query, file);
   const [losses, setLosses] = useState([]);

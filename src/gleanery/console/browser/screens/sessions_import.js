@@ -8,6 +8,7 @@ import { Button, Checkbox, Field, SelectField, TextField } from "../ui/controls.
 import { Dialog } from "../ui/dialog.js";
 import { Loading, Problem, notify } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
+import { Table } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { FORMATS, Losses, OPTIONS } from "./sessions_export.js";
 
@@ -168,25 +169,24 @@ function Result({ result, isLoading }) {
 }
 
 function Hosts({ records }) {
-  const hosts = [...byHost(records)];
+  const hosts = [...byHost(records).values()];
   if (!hosts.length) return null;
-  return html`<div class="table-box sessions-hosts" role="region" aria-label="Hosts" tabindex="0"><table>
-      <thead><tr><th>Host</th><th class="number">Cookies</th><th class="number">Local storage</th><th>First expiry</th></tr></thead>
-      <tbody>
-        ${hosts.slice(0, MAX_HOSTS).map(([host, { cookie, local_storage, first }]) => html`<tr key=${host}>
-          <td><${Text}>${host}<//></td><td class="number">${number(cookie)}</td><td class="number">${number(local_storage)}</td>
-          <td>${first ? html`<${Time} at=${first} />` : html`<span class="muted">none</span>`}</td>
-        </tr>`)}
-      </tbody>
-    </table></div>
+  return html`<div class="sessions-hosts" role="region" aria-label="Hosts" tabindex="0"><${Table} columns=${COLUMNS} rows=${hosts.slice(0, MAX_HOSTS)} id="host" /></div>
     ${hosts.length > MAX_HOSTS && html`<p class="hint">and ${plural(hosts.length - MAX_HOSTS, "more host")}</p>`}`;
 }
+
+const COLUMNS = [
+  ["Host", ({ host }) => html`<${Text}>${host}<//>`],
+  ["Cookies", ({ cookie }) => number(cookie), "number"],
+  ["Local storage", (one) => number(one.local_storage), "number"],
+  ["First expiry", ({ first }) => (first ? html`<${Time} at=${first} />` : html`<span class="muted">none</span>`)],
+];
 
 function byHost(records) {
   const hosts = new Map();
   for (const { domain, kind, expires } of records) {
     const host = domain.replace(/^\./, "");
-    const sums = hosts.get(host) ?? { cookie: 0, local_storage: 0, first: null };
+    const sums = hosts.get(host) ?? { host, cookie: 0, local_storage: 0, first: null };
     sums[kind] += 1;
     if (expires && (!sums.first || expires < sums.first)) sums.first = expires;
     hosts.set(host, sums);
