@@ -8,7 +8,7 @@ import { More, usePages } from "../pages.js";
 import { href } from "../router.js";
 import { Share } from "../ui/charts.js";
 import { Badge, Button, StatusBadge } from "../ui/controls.js";
-import { Empty, Loading, Problem } from "../ui/feedback.js";
+import { Empty, Loading, NoScope, Problem } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
 import { Text, Time, visibleText } from "../ui/text.js";
 import { nameGroup } from "./group_page.js";
@@ -59,9 +59,7 @@ function NothingWaits() {
 }
 
 function Jobs({ pages, mayRead }) {
-  if (!mayRead) {
-    return html`<${Panel} title="To review"><p class="muted">Your token lacks the scope outputs:read, so jobs are not shown.</p><//>`;
-  }
+  if (!mayRead) return html`<${NoScope} what="list jobs" scope="outputs:read" />`;
   if (!pages.items.length) {
     return html`<${Panel} title="To review"><${Empty} icon="check" title="Every job is reviewed">A job comes back when it has new or changed outputs.<//><//>`;
   }
