@@ -112,7 +112,8 @@ async def _compare(
         drift = await computations.run(database.organization_id, _find_drift, rows)
         names = await database.read(_GROUP_NAMES, *key) if drift else ()
         if names:
-            return DriftingJob(*names[0], rows.job[1], rows.job[4], drift)
+            [[name, display_name]] = names
+            return DriftingJob(name, display_name, rows.job[1], rows.job[4], drift)
     return None
 
 
