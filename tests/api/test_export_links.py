@@ -152,7 +152,10 @@ def test_the_creation_of_a_link_is_in_the_audit_log(client: Client) -> None:
     client.store("group", output(1))
     token = int(parse_qs(urlsplit(export_link(client)).query)["token"][0])
     *_, entry = client.get("/v1/audit").json()["entries"]
-    assert (entry["action"], entry["about"]) == ("create_export_link", {"group_id": "group"})
+    assert (entry["action"], entry["about"]) == (
+        "create_export_link",
+        {"group_id": "group", "format": "jsonl"},
+    )
     assert entry["token_id"] == token
 
 

@@ -100,6 +100,7 @@ def build_app(
             _folders(settings),
         ),
         readiness=Readiness(database),
+        token_use=token_use,
         authenticator=authenticator,
         rate_limiter=rate_limiter,
         openapi_json=cache(lambda: openapi.encoded(document())),

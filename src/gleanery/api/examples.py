@@ -514,7 +514,7 @@ EXAMPLES: dict[str, Example] = {
         query={"domain": "shop.example.com", "key": "currency"}, response=_DELETED
     ),
     "get_audit": Example(
-        query={"limit": 2},
+        query={"limit": 3},
         response={
             "cursor": 1772447400104601,
             "entries": [
@@ -525,6 +525,14 @@ EXAMPLES: dict[str, Example] = {
                     "request_id": None,
                     "action": "create_token",
                     "about": {"token_id": 5, "scopes": sorted(tokens.SCOPES)},
+                },
+                {
+                    "id": 1772440200310442,
+                    "date": "2026-03-02T08:30:00Z",
+                    "token_id": 5,
+                    "request_id": "0c44a1d87be25f90e6a1",
+                    "action": "set_group",
+                    "about": {"group_id": _GROUP_ID, "settings": list(_GROUP_SETTINGS)},
                 },
                 {
                     "id": 1772447400104601,

@@ -395,9 +395,9 @@ OPERATIONS = (
         handler=audit.get_audit,
         title="Get the audit log",
         description="The audit log: who read, stored or deleted cookies and local storage, added "
-        "reviews, created links to exports, created or revoked tokens, or rotated the secret key. "
-        "Entries are in commit order, oldest first, and never change. To continue, pass the "
-        "`cursor` of the response.",
+        "reviews, changed the settings of a group, created links to exports, created or revoked "
+        "tokens, or rotated the secret key. Entries are in commit order, oldest first, and never "
+        "change. To continue, pass the `cursor` of the response.",
         scopes=("audit:read",),
         query=requests.AuditQuery,
         response=responses.AuditPage,

@@ -17,7 +17,7 @@ CREATE TABLE tokens (
     expires_at      BIGINT,
     revoked_at      BIGINT,
     name            TEXT,
-    last_used_at    BIGINT                       -- updated about once an hour
+    last_used_at    BIGINT                       -- updated about once a minute
 );
 
 CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;

@@ -17,7 +17,7 @@ CREATE TABLE tokens (
     expires_at      INTEGER,
     revoked_at      INTEGER,
     name            TEXT,
-    last_used_at    INTEGER                       -- updated about once an hour
+    last_used_at    INTEGER                       -- updated about once a minute
 ) STRICT;
 
 CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;

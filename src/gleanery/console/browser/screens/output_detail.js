@@ -14,7 +14,7 @@ import { Panel } from "../ui/page.js";
 import { Facts } from "../ui/records.js";
 import { SourceLink, Text, Time } from "../ui/text.js";
 import { Tree } from "../ui/value.js";
-import { GroupPage } from "./group_page.js";
+import { GroupPage, useGroupName } from "./group_page.js";
 import { Files } from "./output_detail_files.js";
 import { ChangedFields, History } from "./output_detail_history.js";
 
@@ -51,7 +51,7 @@ export function OutputScreen({ group, output: outputId, session }) {
     group=${group}
     current="Outputs"
     title="Output"
-    crumbs=${[["Groups", ["groups"]], [group, ["groups", group]], ["Outputs", ["groups", group, "outputs"]]]}
+    crumbs=${[["Groups", ["groups"]], [useGroupName(group), ["groups", group]], ["Outputs", ["groups", group, "outputs"]]]}
     actions=${html`${state.data && html`<${Approval} details=${state.data} />`}<${Download} group=${group} outputId=${outputId} isLong />`}
   >
     <div class="output-page"><${Content} ...${{ state, group, outputId, session }} /></div>

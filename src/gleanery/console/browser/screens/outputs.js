@@ -11,6 +11,7 @@ import { Page } from "../ui/page.js";
 import { plain } from "../ui/value.js";
 import { Text, safeUrl, visibleText } from "../ui/text.js";
 import { ExportButton } from "./export_dialog.js";
+import { nameGroup } from "./group_page.js";
 import { OutputDetail } from "./output_detail.js";
 import { ColumnDialog, defaultColumns, storeColumns, storedColumns } from "./outputs_columns.js";
 import { Filters, filtersOf } from "./outputs_filters.js";
@@ -35,7 +36,7 @@ export function Outputs({ group, query, session }) {
   };
   const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>
     <${ExportButton} group=${group} filters=${filtersOf(query)} />`;
-  return html`<${Page} title="Outputs" wide crumbs=${[["Groups", ["groups"]], [group, ["groups", group]]]} actions=${actions}>
+  return html`<${Page} title="Outputs" wide crumbs=${[["Groups", ["groups"]], [nameGroup(group, jobs.data?.display_name), ["groups", group]]]} actions=${actions}>
     ${shown
       ? html`<${Screen} ...${{ group, query, session, columns: shown, jobs: (jobs.data?.jobs ?? []).map((job) => job.job_id) }} />`
       : html`<${Loaded} state=${fields}>${() => null}<//>`}

@@ -9,6 +9,7 @@ import { Choice } from "../ui/controls.js";
 import { Empty, Loaded, notify } from "../ui/feedback.js";
 import { Page } from "../ui/page.js";
 import { Text, Time } from "../ui/text.js";
+import { useGroupName } from "./group_page.js";
 import { useActions } from "./review_actions.js";
 import { isDecided, unfinishedSeed, useDecisions } from "./review_decisions.js";
 import { Finish, goOn } from "./review_finish.js";
@@ -40,7 +41,7 @@ export function Review({ group, job, query, session }) {
   };
   const options = SIZES.map((one) => [one, String(one)]);
   const sizes = html`<div class="review-size">Sample <${Choice} label="Size of the sample" value=${size} onValue=${resize} options=${options} /></div>`;
-  return html`<${Page} wide title=${job} crumbs=${[["Inbox", ["inbox"]], [group, ["groups", group]]]} note=${html`<${Note} sample=${sample.data} />`} actions=${sizes}>
+  return html`<${Page} wide title=${job} crumbs=${[["Inbox", ["inbox"]], [useGroupName(group), ["groups", group]]]} note=${html`<${Note} sample=${sample.data} />`} actions=${sizes}>
     <${Loaded} state=${sample}>
       ${(data) =>
         data.sample.length

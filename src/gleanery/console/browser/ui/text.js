@@ -52,8 +52,8 @@ export function SourceLink({ url: text, short = false }) {
     ><bdi>${visible(shown)}</bdi><${Icon} name="link" label="opens a new tab" /></a>`;
 }
 
-/** A time as "2 min ago", with the exact time on hover. */
-export function Time({ at }) {
+/** A time as "2 min. ago", with the exact time on hover. show: another text of it. */
+export function Time({ at, show = ago }) {
   if (at === null || at === undefined) return html`<span class="muted">never</span>`;
-  return html`<time datetime=${toDate(at).toISOString()} title=${fullTime(at)}>${ago(at)}</time>`;
+  return html`<time datetime=${toDate(at).toISOString()} title=${fullTime(at)}>${show(at)}</time>`;
 }
