@@ -1,6 +1,7 @@
 // The share of bad outputs in a job: an upper bound from random outputs, or the exact share.
 
 const CONFIDENCE = 0.95;
+const ENOUGH = 59;
 
 /** Returns the probability of at most `bad` bad outputs among `count`, if a share of them is bad. */
 function atMost(bad, count, share) {
@@ -23,6 +24,13 @@ export function upperBound(bad, count) {
     else high = middle;
   }
   return high;
+}
+
+/** Returns a warning if too little was seen for an approval. The arguments are those of describeBound. */
+export function warnFew(decided, isWhole, total) {
+  if (isWhole) return decided.length < total && `Only ${decided.length} of ${total} outputs are decided.`;
+  const random = decided.filter((one) => one.isRandom).length;
+  return random < ENOUGH && `Few outputs were seen: ${ENOUGH} random ones without an error prove that at most 5 % are bad. You have decided ${random}.`;
 }
 
 /** Returns a share in percent with one digit, never less than it is. */
