@@ -123,7 +123,7 @@ function Work({ group, job, session, history, sample, leave, sendingKey, sent, o
     await goOn(group, job, text);
     history.reload();
   };
-  return html`<${Summary} ...${{ group, job, sample, summary, outputs, output, decisions: work.decisions, canSend, sent, newer, onFinish: actions.finish, onShow: show }} />
+  return html`<${Summary} ...${{ group, job, sample, summary, outputs, output, decisions: work.decisions, canSend, sent, onFinish: actions.finish, onShow: show }} />
     <div class="review-columns">
       <div class="review-main" ref=${main}>
         <${Output} ...${{ group, output, rows, onlyChanged, decision: work.decisions.get(output.output_id), edit, draft, actions, onCancel: () => setEdit(null) }} />

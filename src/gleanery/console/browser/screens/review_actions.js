@@ -65,9 +65,7 @@ export function useActions({ outputs, rowsOf, work, place, draft, show, setEdit,
     /** Flags a field, or removes its flag. Without a path, it is the output as a whole. */
     toggleFlag(path = null) {
       keepDraft();
-      const flag = flagOf(path);
-      work.add(current().output_id, flag ? "unflag" : "flag", path);
-      if (flag?.note) say("The flag was removed with its note. u restores both.");
+      work.add(current().output_id, flagOf(path) ? "unflag" : "flag", path);
     },
     flag: () => actions.toggleFlag(chosenPath()),
     flagRow(key) {

@@ -1,5 +1,7 @@
 // The share of bad outputs in a job: an upper bound from random outputs, or the exact share.
 
+import { plural } from "../format.js";
+
 const CONFIDENCE = 0.95;
 const ENOUGH = 59;
 
@@ -30,7 +32,7 @@ export function upperBound(bad, count) {
 export function warnFew(decided, isWhole, total) {
   if (isWhole) return decided.length < total && `Only ${decided.length} of ${total} outputs are decided.`;
   const random = decided.filter((one) => one.isRandom).length;
-  return random < ENOUGH && `Few outputs were seen: ${ENOUGH} random ones without an error prove that at most 5 % are bad. You have decided ${random}.`;
+  return random < ENOUGH && `Few random outputs are decided: ${random}. ${ENOUGH} without an error show that at most 5 % are bad.`;
 }
 
 /** Returns a share in percent with one digit, never less than it is. */
@@ -50,7 +52,6 @@ export function describeBound(decided, isWhole, total) {
   }
   const random = decided.filter((one) => one.isRandom);
   const bad = random.filter((one) => one.isBad).length;
-  if (!random.length) return "Decide random outputs to learn about the whole job.";
-  const noun = random.length === 1 ? "random output" : "random outputs";
-  return `${bad} bad of ${random.length} ${noun}: at most ${roundedUp(upperBound(bad, random.length))} % of the job is bad (95 % confidence)`;
+  if (!random.length) return "No random output is decided: nothing is known about the whole job.";
+  return `${bad} bad of ${plural(random.length, "random output")}: at most ${roundedUp(upperBound(bad, random.length))} % of the job is bad (95 % confidence)`;
 }

@@ -15,15 +15,14 @@ import { Findings, Latest } from "./review_history.js";
 import { sendReview } from "./review_sending.js";
 
 const TITLES = { approved: "Approve the job", changes_requested: "Request changes", rejected: "Reject the job" };
-const VERBS = { changes_requested: "Send back", rejected: "Reject" };
 
 /** Says what a review of the whole job, or of its flagged outputs, does. */
 function effectOf(status, sample, isOfFlagged) {
   if (status === "approved") return `Approves all ${plural(sample.outputs, "output")} as they were when the sample was read. Later values stay unapproved.`;
-  const effect = status === "rejected" ? "Marks the outputs as rejected." : "Asks the authors of the scraper for changes.";
-  if (isOfFlagged) return `${effect} The other outputs stay as they are.`;
+  const effect = status === "rejected" ? "Rejects the outputs." : "Sends the outputs back for changes.";
+  if (isOfFlagged) return `${effect} The others stay as they are.`;
   const isApproved = sample.sample.some((one) => one.approval !== "none");
-  return isApproved ? `${effect} Takes their approval back: clients of the approved view no longer get any output of the job.` : effect;
+  return isApproved ? `${effect} Takes their approval back, so the approved view no longer has them.` : effect;
 }
 
 /** summary: what is sent, and what it says about the job. sent: what was sent before an error; key: the name of that. */
@@ -53,7 +52,8 @@ export function Finish({ status, group, job, sample, summary, newer, sent, sendi
   };
   const isApproval = status === "approved";
   const isOfFlagged = !isApproval && onlyFlagged && flagged.length > 0;
-  const label = isRest ? "Send the flagged outputs back" : isApproval ? TITLES[status] : `${VERBS[status]} ${plural(isOfFlagged ? flagged.length : sample.outputs, "output")}`;
+  const verb = { approved: "Approve", changes_requested: "Send back", rejected: "Reject" }[status];
+  const label = isRest ? "Send the flagged outputs back" : `${verb} ${plural(isOfFlagged ? flagged.length : sample.outputs, "output")}`;
   const hint = repeated ? "The last attempt may have arrived. So exactly the same is sent again, and stored once." : "May be empty. Ctrl+Enter sends the review.";
   return html`<${Dialog} title=${TITLES[status]} onClose=${close}>
     <form class="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
@@ -61,7 +61,7 @@ export function Finish({ status, group, job, sample, summary, newer, sent, sendi
       ${isApproval && summary.warning && html`<p class="review-warning"><${Icon} name="alert" />${summary.warning}</p>`}
       ${newer && html`<p class="review-outside">This job was reviewed meanwhile: <${Latest} review=${newer} /></p>`}
       <${About} ...${{ status, job, sample, summary }} />
-      ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} findings=${findings} outputs=${sample.sample} limit=${8} /></div>`}
+      ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} group=${group} findings=${findings} outputs=${sample.sample} limit=${8} /></div>`}
       ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged }} />`}
       <${Field} label="Comment" hint=${hint}>
         ${(attributes) => html`<textarea ...${attributes} autofocus readonly=${Boolean(repeated)} rows="2" maxlength="10000" value=${comment} onInput=${(event) => setText(event.target.value)}></textarea>`}
@@ -97,7 +97,7 @@ function FlaggedOnly({ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged 
     </div>`;
   }
   const options = [[true, `Only the ${count}`], [false, `All ${plural(sample.outputs, "output")}`]];
-  return html`<div><${Choice} label="Outputs to send back" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
+  return html`<div class="actions">Applies to <${Choice} label="Outputs" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
 }
 
 /** Returns the bodies of the requests: one review, or two if a job is approved without its flagged outputs. */

@@ -40,17 +40,17 @@ export function Latest({ review }) {
     >${!review.is_of_job && "single outputs "}<${Time} at=${review.review_date} /> ${review.person ? html`by <${Text}>${review.person}<//>` : "with a token"}</span>`;
 }
 
-/** A list of findings; with limit, only the first ones. outputs: those of the sample, which are shown with their page. group: with links. */
+/** A list of findings; with limit, only the first ones. outputs: those of the sample, which are shown with their page. */
 export function Findings({ findings, group, outputs, limit = 50 }) {
   const urls = new Map(outputs.map((one) => [one.output_id, safeUrl(one.source_url)]));
   const nameOf = (id) => {
     const url = urls.get(id);
-    return html`<${Text}>${url ? url.host + url.pathname + url.search : `output ${id.slice(0, 8)}`}<//>`;
+    return url ? url.host + url.pathname + url.search : `output ${id.slice(0, 8)}`;
   };
   return html`<ul class="review-findings">
     ${findings.slice(0, limit).map(
       ({ output_id, path, note }) => html`<li>
-        ${group ? html`<a href=${href(["groups", group, "outputs", output_id])}>${nameOf(output_id)}</a>` : nameOf(output_id)}${" "}
+        <a href=${href(["groups", group, "outputs", output_id])}><${Text}>${nameOf(output_id)}<//></a>${" "}
         <strong>${path === null ? "whole output" : html`<${Text}>${fieldName(path)}<//>`}</strong>
         ${note && html` <${Text}>${note}<//>`}
       </li>`,

@@ -15,13 +15,12 @@ import { MAX_NOTE } from "./review_decisions.js";
 const NUMBERED = 9;
 const REASONS = {
   random: "Random",
-  changed: "Changed since its approval",
   rare_shape: "Unusual set of fields",
   outlier: "Extreme value",
 };
 const APPROVALS = {
   current: ["good", "This value is approved"],
-  older: ["warn", "An older value is approved"],
+  older: ["warn", "Changed since its approval"],
   none: [undefined, "Never approved"],
 };
 
@@ -46,23 +45,23 @@ export function visibleRows(sample, output, onlyChanged) {
 /** The output that is decided now. edit: { path } while a note is written. */
 export function Output({ group, output, rows, decision, edit, draft, actions, onCancel, onlyChanged }) {
   const [tone, approval] = APPROVALS[output.approval];
-  return html`<${Panel} flush class="review-output">
+  return html`<${Panel} flush>
     <header class="review-about">
       <div>
         <div class="review-badges">
-          <${Badge} tone="info">${REASONS[output.reason]}<//>
+          ${REASONS[output.reason] && html`<${Badge} tone="info">${REASONS[output.reason]}<//>`}
           <${Badge} tone=${tone}>${approval}<//>
           <${Verdict} decision=${decision} />
         </div>
-        ${output.detail && html`<p class="review-detail"><${Text}>${output.detail}<//></p>`}
-        <p class="review-source"><${SourceLink} url=${output.source_url} /></p>
+        ${output.detail && html`<p><${Text}>${output.detail}<//></p>`}
+        <p><${SourceLink} url=${output.source_url} /></p>
       </div>
       <div class="review-scraped">
         <span class="muted">scraped <${Time} at=${output.last_scraped_date} /></span>
         <a href=${href(["groups", group, "outputs", output.output_id])}>Details</a>
       </div>
     </header>
-    ${edit && html`<${NoteForm} key=${JSON.stringify(edit)} ...${{ edit, decision, draft, onCancel, onKeep: actions.keep }} />`}
+    ${edit && html`<${NoteForm} key=${edit.path} ...${{ path: edit.path, decision, draft, onCancel, onKeep: actions.keep }} />`}
     <${Fields} ...${{ output, rows, decision, onFlag: actions.toggleFlag }} />
     <${Rest} output=${output} rows=${rows} onlyChanged=${onlyChanged} />
     ${notesOf(decision).map((note) => html`<p class="review-comment"><${Icon} name="comment" label="Note" /><${Text}>${note}<//></p>`)}
@@ -85,7 +84,7 @@ function Verdict({ decision }) {
 function Fields({ output, rows, decision, onFlag }) {
   const compares = output.approval === "older";
   const flags = new Map(decision?.flags.map((flag) => [flag.path, flag]));
-  return html`<table class=${compares ? "review-fields compares" : "review-fields"}>
+  return html`<table class="review-fields">
     <thead>
       <tr>
         <th scope="col"><span class="visually-hidden">Flag</span></th>
@@ -159,10 +158,9 @@ function Files({ files }) {
  * Asks for a note on a flag, or on the output. Enter keeps it, Escape does not.
  * A changed note is in draft, so that the screen keeps it when somebody goes on without Enter.
  */
-function NoteForm({ edit, decision, draft, onCancel, onKeep }) {
-  const [path, setPath] = useState(edit.path);
-  const flags = decision?.flags ?? [];
-  const known = flags.find((flag) => flag.path === path)?.note ?? (path === null ? decision?.comment : "") ?? "";
+function NoteForm({ path, decision, draft, onCancel, onKeep }) {
+  const flag = decision?.flags.find((one) => one.path === path);
+  const known = (flag ? flag.note : decision?.comment) ?? "";
   const [note, setNote] = useState(known);
   const input = useRef();
   // Before the next key, which is a part of the note.
@@ -185,20 +183,14 @@ function NoteForm({ edit, decision, draft, onCancel, onKeep }) {
     if (event.key === "Escape") cancel();
     else keep();
   };
-  const fields = flags.filter((flag) => flag.path !== null);
+  const label = `Note on ${path === null ? "the output" : fieldName(path)}`;
   return html`<div class="review-note" onKeyDown=${onKeyDown}>
-    <${Icon} name="comment" />
-    ${fields.length > 0 &&
-    html`<select aria-label="Note on" value=${path ?? ""} onChange=${(event) => setPath(event.target.value || null)}>
-      <option value="">The output</option>
-      ${fields.map((flag) => html`<option key=${flag.path} value=${flag.path}>${visibleText(fieldName(flag.path))}</option>`)}
-    </select>`}
+    <strong><${Text}>${label}<//></strong>
     <input
       ref=${input}
       type="text"
       autocomplete="off"
-      aria-label="Note"
-      placeholder=${flags.length ? "What is wrong?" : "Comment on this output"}
+      aria-label=${visibleText(label)}
       maxlength=${MAX_NOTE}
       value=${note}
       onInput=${(event) => setNote(event.target.value)}

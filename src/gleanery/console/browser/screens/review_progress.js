@@ -7,7 +7,6 @@ import { Button, Choice, Key } from "../ui/controls.js";
 import { ENDINGS } from "./review_actions.js";
 import { describeBound, warnFew } from "./review_bound.js";
 import { findingsOf, isBad, isDecided } from "./review_decisions.js";
-import { Latest } from "./review_history.js";
 import { whyNoDiff } from "./review_output.js";
 import { HALF_SENT } from "./review_sending.js";
 
@@ -54,7 +53,7 @@ export function summarize(sample, decisions) {
   };
 }
 
-export function Summary({ sample, summary, canSend, sent, newer, onFinish, ...rest }) {
+export function Summary({ sample, summary, canSend, sent, onFinish, ...rest }) {
   const { decided, bad, outside, bound } = summary;
   return html`<section class="panel review-summary" aria-label="Progress">
     <p><strong>${decided}/${sample.sample.length}</strong> decided <span class="muted">· ${number(bad)} flagged</span></p>
@@ -72,7 +71,6 @@ export function Summary({ sample, summary, canSend, sent, newer, onFinish, ...re
     <progress max=${sample.sample.length} value=${decided} aria-label="Decided outputs"></progress>
     <p class="review-bound" role="status">${bound}</p>
     ${sent.isApproved && html`<p class="review-outside">${HALF_SENT}</p>`}
-    ${newer && html`<p class="review-outside">This job was reviewed meanwhile: <${Latest} review=${newer} /></p>`}
     ${outside && html`<p class="review-outside">${outside}. They are sent, too.</p>`}
     <${Sections} ...${{ sample, isDone: decided === sample.sample.length, ...rest }} />
   </section>`;
@@ -80,15 +78,15 @@ export function Summary({ sample, summary, canSend, sent, newer, onFinish, ...re
 
 /** The parts of the sample: a button for each shows its first open output. */
 function Sections({ sample, isDone, group, job, outputs, output, decisions, onShow }) {
-  const places = (name) => outputs.map((_, at) => at).filter((at) => sectionOf(sample, outputs[at]) === name);
-  const options = SECTIONS.map((name) => [name, places(name).length]).filter(([, count]) => count);
-  const show = (name) => onShow(places(name).find((at) => !isDecided(decisions.get(outputs[at].output_id))) ?? places(name)[0]);
+  const parts = Map.groupBy(outputs, (one) => sectionOf(sample, one));
+  const options = [...parts].map(([name, part]) => [name, `${number(part.length)} ${name}`]);
+  const show = (name) => onShow(outputs.indexOf(parts.get(name).find((one) => !isDecided(decisions.get(one.output_id))) ?? parts.get(name)[0]));
   const unapproved = href(["groups", group, "outputs"], { job_id: job, approved: "false" });
   const mix = isWhole(sample)
-    ? "The sample is the whole job. What has changed comes first."
-    : html`Changed and unusual outputs come first. Only random ones count for the statement above. <a href=${unapproved}>All that are not approved</a>`;
+    ? "This is the whole job, changed outputs first."
+    : html`Random outputs come last, changed or not: only they count for the statement above. <a href=${unapproved}>All not approved</a>`;
   return html`<div class="review-mix">
-    <${Choice} label="Part of the sample" value=${sectionOf(sample, output)} onValue=${show} options=${options.map(([name, count]) => [name, `${number(count)} ${name}`])} />
+    <${Choice} label="Part of the sample" value=${sectionOf(sample, output)} onValue=${show} options=${options} />
     ${isDone ? html`<p class="review-done">All outputs of the sample are decided. Send the review.</p>` : html`<p class="muted">${mix}</p>`}
   </div>`;
 }
