@@ -574,7 +574,7 @@ def test_a_held_key_decides_once(client: Client, console: ConsolePage) -> None:
 
 
 def test_a_removed_flag_is_said(client: Client, console: ConsolePage) -> None:
-    store(client, 1)
+    client.store("group", output(1, data={f"field{n}": n for n in range(40)}))
     page = open_review(console)
     for key in "fa":
         page.keyboard.press(key)
