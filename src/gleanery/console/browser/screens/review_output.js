@@ -21,7 +21,7 @@ const REASONS = {
 const APPROVALS = {
   current: ["good", "This value is approved"],
   older: ["warn", "Changed since its approval"],
-  none: [undefined, "Never approved"],
+  none: [undefined, "Not approved"],
 };
 
 /** Returns why the changed fields cannot be shown alone; undefined if they can. */
