@@ -79,7 +79,7 @@ def test_an_output_is_compared_with_its_last_approved_version(
     expect(value.locator(".output-changes")).to_contain_text("12.5")
     expect(value.locator(".output-changes")).to_contain_text(str(LARGE))
     expect(value.locator(".output-changes dt")).to_have_text(
-        ["price", "note", "story", "tag country"]
+        ["price", "note", "story", "tag: country"]
     )
     value.get_by_role("button", name="Current", exact=True).click()
     expect(value.locator(".value.number")).to_have_text(str(LARGE))

@@ -26,6 +26,7 @@ _STYLE_ORDER = ("base.css", "shell.css", "ui/", "screens/")
 """A later style sheet can change what an earlier one says."""
 _COMMENT_LINES = re.compile(r"^[ \t]*(?://.*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/[ \t]*)$", re.MULTILINE)
 _INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
+_STYLE_SPACES = re.compile(r"\s*([{};,>])\s*|(?<=:)\s+")
 
 
 class Asset(NamedTuple):
@@ -88,10 +89,12 @@ def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
 
 
 def _shorten(path: str, content: bytes) -> bytes:
-    """Leave out comments and indentation. Every line keeps its number, so errors name it."""
+    """Leave out comments and indentation. Lines of modules keep their number: errors name it."""
     if path.startswith("vendor/"):
         return content  # its hash is known
     text = _COMMENT_LINES.sub(lambda found: "\n" * found[0].count("\n"), content.decode())
+    if path.endswith(".css"):
+        return _STYLE_SPACES.sub(r"\1", text).strip().encode()
     return _INDENTATION.sub("", text).encode()
 
 

@@ -7,7 +7,6 @@ const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "sh
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const count = new Intl.NumberFormat("en");
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 /** Returns a Date of an ISO text, or of a cursor in microseconds. */
 export function toDate(time) {
@@ -40,7 +39,6 @@ export const dayOf = (time) => day.format(toDate(time));
 export const number = (value) => count.format(value);
 /** A count of the service that ends at a limit: "1,000+". */
 export const atMost = ({ count, has_more: hasMore }) => number(count) + (hasMore ? "+" : "");
-export const shortNumber = (value) => compact.format(value);
 
 export function percent(share) {
   if (share > 0 && share < 0.001) return "< 0.1 %";

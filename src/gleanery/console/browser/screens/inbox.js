@@ -1,9 +1,10 @@
 // The inbox: jobs to review, expiring sessions and field drift.
 
-import { html, useEffect } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { atMost, lasting, number, plural } from "../format.js";
 import { useRowKeys } from "../keys.js";
+import { useReloadOnReturn } from "../load.js";
 import { More, usePages } from "../pages.js";
 import { href } from "../router.js";
 import { Share } from "../ui/charts.js";
@@ -69,15 +70,6 @@ function Jobs({ pages, mayRead }) {
     </ul>
     <${More} pages=${pages} />
   <//>`;
-}
-
-/** Reloads when the person comes back to this tab: others may have reviewed meanwhile. */
-function useReloadOnReturn(reload) {
-  useEffect(() => {
-    const listener = () => document.visibilityState === "visible" && reload();
-    document.addEventListener("visibilitychange", listener);
-    return () => document.removeEventListener("visibilitychange", listener);
-  }, []);
 }
 
 /** A job that waits for a review. */

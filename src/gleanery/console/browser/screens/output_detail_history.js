@@ -54,13 +54,14 @@ function title({ change, fields }) {
 export function ChangedFields({ fields }) {
   const [isOpen, setOpen] = useState(false);
   const shown = isOpen ? fields : fields.slice(0, FIRST);
-  return html`<${Facts} class="output-changes" rows=${shown.map(({ path: name, before, after }) => [html`<${Text}>${nameOf(name)}<//>`, html`<${Change} before=${before} after=${after} />`])} />
+  return html`<${Facts} class="output-changes" rows=${shown.map(({ path: name, before, after }) => [html`<${Text}>${fieldName(name)}<//>`, html`<${Change} before=${before} after=${after} />`])} />
     ${shown.length < fields.length &&
     html`<div><${Button} small kind="quiet" onClick=${() => setOpen(true)}>Show ${plural(fields.length - shown.length, "more field")}<//></div>`}`;
 }
 
 const NAMES = new Map([["$.files", "Files"], ["$.source_url", "Source"], ["$.data", "All data"], ["$.tags", "All tags"]]);
 
-function nameOf(text) {
-  return NAMES.get(text) ?? text.replace(/^\$\.tags\./, "tag ");
+/** Returns the name of a field for people: "tag: country" for $.tags.country. */
+export function fieldName(path) {
+  return NAMES.get(path) ?? path.replace(/^\$\.tags\./, "tag: ");
 }

@@ -19,11 +19,6 @@ export function plain(node) {
   return `{${members.join(", ")}${content.length < length ? ", …" : ""}}`;
 }
 
-/** True if two nodes are equal, as far as they are not truncated. */
-export function isEqual(one, other) {
-  return JSON.stringify(one) === JSON.stringify(other);
-}
-
 /** A value in one line. An absent value is shown as a dash. */
 export function Inline({ node }) {
   if (node === undefined || node === null) return html`<span class="absent">–</span>`;
