@@ -89,6 +89,40 @@ def test_scrolling_reaches_every_output(console: ConsolePage) -> None:
     expect(console.page.get_by_text("This is the oldest output.")).to_be_visible()
 
 
+# The rows arrive in the task of the scroll, before the browser reports it.
+SCROLL_AND_LOAD = """async (top) => {
+    const box = document.querySelector(".outputs-grid");
+    const count = () => document.querySelector(".outputs-body").clientHeight;
+    const before = count();
+    box.scrollTop = top;
+    window.release();
+    const frame = () => new Promise(requestAnimationFrame);
+    while (count() === before) await frame();
+    await frame();
+    return box.scrollTop;
+}"""
+HOLD_OLDER_ROWS = """() => {
+    const { fetch } = window;
+    const released = new Promise((resolve) => { window.release = resolve });
+    window.fetch = async (url, ...rest) => {
+        const response = await fetch(url, ...rest);
+        if (!/rows.*before=/.test(url)) return response;
+        const page = await response.json();
+        window.isHeld = true;
+        await released;
+        return { ok: true, json: async () => page };
+    };
+}"""
+
+
+def test_rows_that_load_after_a_scroll_do_not_undo_it(console: ConsolePage) -> None:
+    console.page.evaluate(HOLD_OLDER_ROWS)
+    show(console)
+    console.page.locator(".outputs-grid").evaluate("box => box.scrollTo(0, 2700)")
+    console.page.wait_for_function("() => window.isHeld")
+    assert console.page.evaluate(SCROLL_AND_LOAD, 1500) == 1500
+
+
 def test_the_time_bar_jumps_to_any_time(console: ConsolePage) -> None:
     show(console)
     box = slider(console).bounding_box()

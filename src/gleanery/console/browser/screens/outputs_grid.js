@@ -54,22 +54,15 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
 /** Keeps the first visible row at its place. Returns the box, the visible range, and the listener of the box. */
 function useScroll(loaded, rowHeight) {
   const box = useRef();
-  const anchor = useRef(null);
+  const drawn = useRef(null);
   const [, update] = useReducer((count) => count + 1, 0);
-  const { rows } = loaded;
-  const scrolled = () => {
-    const { scrollTop } = box.current;
-    const at = Math.floor(scrollTop / rowHeight);
-    const moves = isAtTop(box.current, loaded, rowHeight) || !rows[at]; // new rows push the others down
-    anchor.current = moves ? null : { cursor: rows[at].cursor, offset: scrollTop - at * rowHeight };
-    update();
-  };
+  const { rows, newer, jumps } = loaded;
+  // The place is read before the rows change: the event of a scroll can come after them.
+  const anchor = drawn.current && anchorOf(box.current.scrollTop, drawn.current);
   useLayoutEffect(() => {
-    anchor.current = loaded.newer === null || !rows.length ? null : { cursor: rows[0].cursor, offset: 0 };
-  }, [loaded, loaded.jumps]);
-  useLayoutEffect(() => {
-    const at = anchor.current;
-    box.current.scrollTop = at ? indexOf(rows, at.cursor) * rowHeight + at.offset : 0;
+    const isSame = drawn.current?.loaded === loaded && drawn.current.jumps === jumps;
+    drawn.current = { loaded, rows, newer, jumps, rowHeight };
+    box.current.scrollTop = isSame && anchor ? indexOf(rows, anchor.cursor) * rowHeight + anchor.offset : 0;
     update();
   }, [loaded, loaded.version, rowHeight]);
   useEffect(() => {
@@ -77,7 +70,14 @@ function useScroll(loaded, rowHeight) {
     observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
-  return [box, ...visible(box.current, rows.length, rowHeight), scrolled];
+  return [box, ...visible(box.current, rows.length, rowHeight), update];
+}
+
+/** Returns the first visible row, and how much of it is above; null at the top, where new rows push the others down. */
+function anchorOf(scrollTop, { rows, newer, rowHeight }) {
+  if (!rows.length || (newer === null && scrollTop < rowHeight / 2)) return null;
+  const at = Math.min(Math.floor(scrollTop / rowHeight), rows.length - 1);
+  return { cursor: rows[at].cursor, offset: scrollTop - at * rowHeight };
 }
 
 function Header({ columns }) {
