@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from gleanery.api.console.values import CELL, Node, parse, truncate
 from gleanery.api.context import RequestContext, Response
+from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
 from gleanery.models.requests import OutputFilters
 from gleanery.storage import group_lock
@@ -18,12 +19,13 @@ from gleanery.storage.files.references import escape_markers
 from gleanery.storage.history.update_fields import FieldReader, Update
 from gleanery.storage.outputs import grid_pages
 from gleanery.storage.outputs.grid_pages import END, Version
-from gleanery.values import field_paths
+from gleanery.values import countries, field_paths
 from gleanery.values.json_text import decode, encode
 
 _MAX_COLUMNS = 30
 _MAX_BYTES = 8 * 1024 * 1024  # of stored items; a browser gets much less
 _MAX_URL = 300
+_TAGS = "$.tags"
 
 
 def _columns(text: str) -> str:
@@ -34,8 +36,15 @@ def _columns(text: str) -> str:
     if len(paths) > _MAX_COLUMNS:
         raise ValueError(f"must have at most {_MAX_COLUMNS} field paths")
     for path in paths:
-        field_paths.names(path)
+        _names(path)
     return text
+
+
+def _names(path: str) -> list[str]:
+    """Returns the names of a path in an item: ``$.tags.country`` is outside ``data``."""
+    if path != _TAGS and not path.startswith((f"{_TAGS}.", f"{_TAGS}[")):
+        return ["data", *field_paths.names(path)]
+    return ["tags", *field_paths.names(path.removeprefix(_TAGS).removeprefix("."))]
 
 
 class RowQuery(OutputFilters):
@@ -53,6 +62,8 @@ class GridRow(TypedDict):
 
     output_id: str
     cursor: int
+    value_cursor: int
+    """Position at which the value was stored. Another ``cursor`` is of its approval."""
     job_id: str
     source_url: Node
     approved: bool
@@ -95,6 +106,8 @@ async def get_rows(context: RequestContext[RowQuery, None]) -> Response:
         range_ = await grid_pages.read_older(
             context.database, group, query, before, *limits, page.add
         )
+    if not page.rows and range_.newer is None and range_.older is None:
+        _check_country(query.country)
     found = GridRows(
         rows=page.rows,
         newer=range_.newer,
@@ -103,6 +116,16 @@ async def get_rows(context: RequestContext[RowQuery, None]) -> Response:
         oldest=extent.oldest,
     )
     return Response(encode(found))
+
+
+def _check_country(name: str | None) -> None:
+    """Rejects an unknown country that no output has."""
+    if name is None or countries.is_known(name):
+        return
+    similar = countries.closest_country(name)
+    question = f". Do you mean {similar}?" if similar else ""
+    msg = f"Unknown country: give its English name, or its code, such as DE{question}"
+    raise InvalidRequest(ErrorDetail(("query", "country"), msg, "unknown_country"))
 
 
 class _Page:
@@ -114,7 +137,7 @@ class _Page:
         self._reader: FieldReader | None = None
         query = context.query
         paths: list[str] = decode(query.columns.encode())
-        self._columns = {path: field_paths.names(path) for path in paths}
+        self._columns = {path: _names(path) for path in paths}
         # The earlier states of the approved view are not kept.
         self._has_changes = query.changes == "true" and query.view == "full"
 
@@ -129,7 +152,7 @@ class _Page:
         updates = [
             Update(version.seq, version.created_seq, version.item, version.identity)
             for version in versions
-            if version.is_update
+            if version.is_update and version.seq == version.version_seq
         ]
         return await reader.read_newest(updates) if updates else {}
 
@@ -157,11 +180,12 @@ def _row(version: Version, changes: bytes | None, columns: _Columns) -> GridRow:
     row = GridRow(
         output_id=item["output_id"],
         cursor=version.seq,
+        value_cursor=version.version_seq,
         job_id=item["root_job_id"],
         source_url=truncate(item["source_url"], CELL._replace(text=_MAX_URL)),
         approved=item["is_approved"],
         update_date=item["update_date"],
-        cells=[_cell(item["data"], names) for names in columns.values()],
+        cells=[_cell(item, names) for names in columns.values()],
         changed={},
         changed_inside=[],
         changes=None if version.is_update else 0,
