@@ -1,9 +1,10 @@
 // The grid: shows the rows around the scroll position, and asks for more near both ends.
 
-import { html, useEffect, useLayoutEffect, useReducer, useRef } from "../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "../vendor/preact.js";
 import { Button } from "../ui/controls.js";
 import { Loading, Problem } from "../ui/feedback.js";
-import { Cell, FIXED, Row, template } from "./outputs_cells.js";
+import { fieldName } from "../ui/value.js";
+import { Cell, FIXED, Row, decimals, template } from "./outputs_cells.js";
 import { indexOf } from "./outputs_rows.js";
 
 const HEADER = 36;
@@ -26,6 +27,7 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     size: Math.max(last - first - 1, 1),
     show: (at) => showRow(box.current, at, rowHeight),
   };
+  const digits = useMemo(() => columns.map((_, at) => rows.reduce((most, row) => Math.max(most, decimals(row.cells[at])), 0)), [rows]);
   const start = Math.max(first - OVERSCAN, 0);
   const shown = rows.slice(start, last + OVERSCAN);
   return html`<div
@@ -43,7 +45,7 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     <div class="outputs-canvas" role="presentation" style=${isNarrow ? {} : template(columns)}>
       <${Header} columns=${columns} />
       <div class="outputs-body" role="rowgroup" style=${{ height: `${rows.length * rowHeight}px` }}>
-        ${shown.map((row, at) => html`<${Row} key=${row.output_id} ...${{ row, columns, onSelect, onOpen }}
+        ${shown.map((row, at) => html`<${Row} key=${row.output_id} ...${{ row, columns, digits, onSelect, onOpen }}
           top=${(start + at) * rowHeight} isSelected=${row.output_id === selected} />`)}
       </div>
     </div>
@@ -82,11 +84,10 @@ function anchorOf(scrollTop, { rows, newer, rowHeight }) {
 
 function Header({ columns }) {
   return html`<div class="outputs-head" role="rowgroup"><div class="outputs-row" role="row">
-    <${Cell} role="columnheader" class="outputs-when">Changed<//>
-    ${columns.map((column) => html`<${Cell} key=${column.path} role="columnheader" class=${column.kind} title=${column.path} text=${column.path} />`)}
+    <${Cell} role="columnheader" class="outputs-when" title="Newest first. The order is always by time.">Last change ↓<//>
+    ${columns.map((column) => html`<${Cell} key=${column.path} role="columnheader" class=${column.kind} title=${column.path} text=${fieldName(column.path)} />`)}
     <${Cell} role="columnheader">Job<//>
     <${Cell} role="columnheader">Source<//>
-    <${Cell} role="columnheader">Change<//>
     <${Cell} role="columnheader">Approval<//>
   </div></div>`;
 }

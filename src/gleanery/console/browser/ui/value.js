@@ -19,6 +19,9 @@ export function plain(node) {
   return `{${members.join(", ")}${content.length < length ? ", …" : ""}}`;
 }
 
+/** Returns the path of a field for people: of a tag, only its name. */
+export const fieldName = (path) => path.replace(/^\$\.tags(?:\.|(?=\[))/, "tag: ");
+
 /** True if two nodes are equal, as far as they are not truncated. */
 export function isEqual(one, other) {
   return JSON.stringify(one) === JSON.stringify(other);
