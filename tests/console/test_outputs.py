@@ -69,7 +69,7 @@ def test_the_newest_change_is_first_and_shows_old_and_new(console: ConsolePage) 
     expect(first).to_contain_text("1 field")
     expect(console.page.get_by_role("grid")).to_have_attribute("aria-rowcount", "-1")
     headers = console.page.get_by_role("columnheader").all_inner_texts()
-    assert [text.strip() for text in headers][:4] == ["Last change ↓", "title", "price", "brand"]
+    assert [text.strip() for text in headers][:4] == ["Updated ↓", "title", "price", "brand"]
 
 
 def test_scrolling_reaches_every_output(console: ConsolePage) -> None:
@@ -241,7 +241,7 @@ def test_the_time_under_the_pointer_is_shown(console: ConsolePage) -> None:
 def test_the_filters_suggest_what_the_group_has(console: ConsolePage) -> None:
     show(console)
     value = console.page.get_by_label("Value")
-    expect(value).to_have_attribute("placeholder", "Exactly, such as job 0")
+    expect(value).to_have_attribute("placeholder", "Exactly, e.g. job 0")
     console.page.get_by_label("Filter by").select_option("Country")
     options = console.page.locator("datalist option")
     expect(options).to_have_count(2)

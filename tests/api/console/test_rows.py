@@ -199,6 +199,9 @@ def test_changed_cells_show_only_the_newest_version(client: Client, console: Con
     assert row["value_cursor"] == row["cursor"] == approved["value_cursor"] < approved["cursor"]
     [in_view] = rows(console, "price", changes="true", view="approved")["rows"]
     assert in_view["changed"] == {}
+    client.store("group", output(1, data={"price": 99, "last": 1}))
+    [unapproved] = rows(console, "price", changes="true")["rows"]
+    assert (unapproved["approved"], unapproved["changes"]) == (False, 1)
 
 
 def test_tags_are_columns(client: Client, console: ConsoleClient) -> None:

@@ -26,6 +26,7 @@ _MAX_COLUMNS = 30
 _MAX_BYTES = 8 * 1024 * 1024  # of stored items; a browser gets much less
 _MAX_URL = 300
 _TAGS = "$.tags"
+_APPROVAL = "$.is_approved"
 
 
 def _columns(text: str) -> str:
@@ -75,7 +76,7 @@ class GridRow(TypedDict):
     changed_inside: list[str]
     """Columns with a member or an element that the newest version changed."""
     changes: int | None
-    """Number of fields that the newest version changed; null if that is not known."""
+    """Number of fields that the newest version changed, without its approval; null if that is not known."""
 
 
 class GridRows(TypedDict):
@@ -207,7 +208,7 @@ def _add_changes(row: GridRow, fields: list[dict[str, Any]] | None, columns: _Co
     """Adds what the newest version changed; ``fields`` is None if that is not known."""
     if fields is None:
         return
-    row["changes"] = len(fields)
+    row["changes"] = sum(field["path"] != _APPROVAL for field in fields)
     inside: set[str] = set()
     for field in fields:
         path = field["path"]

@@ -46,7 +46,8 @@ export function Outputs({ group, query, session }) {
 function Screen({ group, query, session, columns }) {
   const filters = filtersOf(query);
   const [rows, view, onView] = useRows(group, query, filters, columns);
-  const about = useLoad(async (signal) => rows.isLoaded && get(path`v1/groups/${group}`, { limit: 100 }, signal), [group, rows.newest]).data || undefined;
+  const isReady = rows.isLoaded || Boolean(rows.error); // the first rows come before what is said about them
+  const about = useLoad(async (signal) => isReady && get(path`v1/groups/${group}`, { limit: 100 }, signal), [group, isReady, rows.newest]).data || undefined;
   const [selected, setSelected] = useState(query.output ?? null);
   const grid = useRef();
   const isNarrow = useNarrow();

@@ -12,9 +12,9 @@ const WIDTHS = { number: 150, boolean: 100, string: 160, array: 160, null: 100 }
 
 /** Returns the style of the canvas: the widths of all columns. */
 export function template(columns) {
-  const widths = [176, ...columns.map(({ kind }, at) => (at === 0 && kind === "string" ? 210 : (WIDTHS[kind] ?? 160))), 120, 200, 116];
+  const widths = [168, ...columns.map(({ kind }, at) => (at === 0 && kind === "string" ? 210 : (WIDTHS[kind] ?? 160))), 120, 200, 116];
   const total = widths.reduce((sum, width) => sum + width, 0);
-  const tracks = widths.map((width, at) => (at === 0 ? `${width}px` : `minmax(${width}px, ${width}fr)`));
+  const tracks = widths.map((width, at) => (at === 0 ? `var(--outputs-when, ${width}px)` : `minmax(${width}px, ${width}fr)`));
   return { "--outputs-columns": tracks.join(" "), minWidth: `${total}px` };
 }
 

@@ -88,7 +88,7 @@ function AddFilter({ group, onAdd }) {
           class="outputs-value"
           aria-label="Value"
           type=${FILTERS[name].type ?? "text"}
-          placeholder=${example ? `Exactly, such as ${visibleText(example)}` : FILTERS[name].hint}
+          placeholder=${example ? `Exactly, e.g. ${visibleText(example)}` : FILTERS[name].hint}
           autocomplete="off"
           spellcheck=${false}
           list=${known.length ? id : undefined}

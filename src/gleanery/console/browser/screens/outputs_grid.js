@@ -40,7 +40,7 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     aria-rowcount="-1"
     aria-colcount=${columns.length + FIXED}
     aria-activedescendant=${shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined}
-    aria-busy=${loaded.isLoaded ? undefined : "true"}
+    aria-busy=${loaded.isLoaded || loaded.error ? undefined : "true"}
   >
     <div class="outputs-canvas" role="presentation" style=${isNarrow ? {} : template(columns)}>
       <${Header} columns=${columns} />
@@ -84,7 +84,7 @@ function anchorOf(scrollTop, { rows, newer, rowHeight }) {
 
 function Header({ columns }) {
   return html`<div class="outputs-head" role="rowgroup"><div class="outputs-row" role="row">
-    <${Cell} role="columnheader" class="outputs-when" title="Newest first. The order is always by time.">Last change ↓<//>
+    <${Cell} role="columnheader" class="outputs-when" title="Newest first. The order is always by time.">Updated ↓<//>
     ${columns.map((column) => html`<${Cell} key=${column.path} role="columnheader" class=${column.kind} title=${column.path} text=${fieldName(column.path)} />`)}
     <${Cell} role="columnheader">Job<//>
     <${Cell} role="columnheader">Source<//>
@@ -94,7 +94,7 @@ function Header({ columns }) {
 
 /** What follows the last row: loading, an error, or a pause of the search. */
 function Rest({ loaded }) {
-  if (loaded.error) return html`<div class="outputs-rest"><${Problem} error=${loaded.error} onRetry=${loaded.retry} /></div>`;
+  if (loaded.error) return html`<div class="outputs-rest"><${Problem} error=${loaded.error} onRetry=${loaded.error.status !== 422 && loaded.retry} /></div>`;
   if (loaded.isPaused) {
     return html`<div class="outputs-rest">
       <p class="muted">No match in a large part of the group.</p>
