@@ -103,7 +103,7 @@ def test_the_served_style_sheet_has_all_rules() -> None:
 
 
 def test_a_served_style_sheet_keeps_the_spaces_that_mean_something() -> None:
-    source = b".a :hover > b,\n  c d { margin: calc(1px + 2px) 0; content: \"was \" }\n"
+    source = b'.a :hover > b,\n  c d { margin: calc(1px + 2px) 0; content: "was " }\n'
     served = b'.a :hover>b,c d{margin:calc(1px + 2px) 0;content:"was "}'
     assert assets.shorten("x.css", source) == served
 

@@ -82,8 +82,10 @@ def closest_country(name: str) -> str | None:
     """Returns the name of the country that a misspelled name most likely means."""
     import pycountry
 
-    similar = suggestions.closest(_normalize(name), _codes_by_name())
-    return similar and pycountry.countries.get(alpha_2=_codes_by_name()[similar]).name
+    codes = _codes_by_name()
+    similar = suggestions.closest(_normalize(name), codes)
+    country = pycountry.countries.get(alpha_2=codes[similar]) if similar else None
+    return country.name if country else None
 
 
 def region_key(code: str) -> str | None:

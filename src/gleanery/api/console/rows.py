@@ -76,7 +76,7 @@ class GridRow(TypedDict):
     changed_inside: list[str]
     """Columns with a member or an element that the newest version changed."""
     changes: int | None
-    """Number of fields that the newest version changed, without its approval; null if that is not known."""
+    """Number of fields that the newest version changed, without approval; null if not known."""
 
 
 class GridRows(TypedDict):
