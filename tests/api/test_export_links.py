@@ -45,10 +45,10 @@ def test_a_link_ends_with_a_file_name_and_names_the_file(client: Client, nobody:
     group = "a b?c&d é"
     client.store(quote(group, safe=""), output(1))
     link = export_link(client, quote(group, safe=""))
-    assert urlsplit(link).path.endswith("/outputs.ndjson")
+    assert urlsplit(link).path.endswith("/outputs.jsonl")
     response = nobody.get(link)
     assert len(names(response)) == 1
-    name = quote(f"{group}.ndjson", safe="")
+    name = quote(f"{group}.jsonl", safe="")
     expected = f"attachment; filename*=UTF-8''{name}"
     assert response.headers["content-disposition"] == expected
 

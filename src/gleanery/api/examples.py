@@ -408,13 +408,13 @@ EXAMPLES: dict[str, Example] = {
         path=_IN_GROUP,
         query={"job_id": _JOB_ID, "valid_seconds": 3600},
         response={
-            "url": f"{SERVICE_URL}/v1/exports/{_GROUP_ID}/outputs.ndjson?"
+            "url": f"{SERVICE_URL}/v1/exports/{_GROUP_ID}/outputs.jsonl?"
             + "&".join(f"{name}={value}" for name, value in _EXPORT_PARAMETERS.items()),
             "expires": "2026-03-02T12:00:00Z",
         },
     ),
     "get_signed_export": Example(
-        path=_IN_GROUP | {"file_name": "outputs.ndjson"}, query=_EXPORT_PARAMETERS, response=_EXPORT
+        path=_IN_GROUP | {"file_name": "outputs.jsonl"}, query=_EXPORT_PARAMETERS, response=_EXPORT
     ),
     "set_cookies": Example(body=[_COOKIE], response={"created": 1, "updated": 0, "unchanged": 0}),
     "get_cookies": Example(

@@ -555,7 +555,7 @@ OPERATIONS = (
         handler=exports.get_signed_export,
         title="Export a group by a signed link",
         description="The export of a signed link, without a token. The name of the file ends with "
-        "its format: `outputs.ndjson`, `outputs.csv` or `outputs.parquet`.",
+        "its format: `outputs.jsonl`, `outputs.csv` or `outputs.parquet`.",
         query=requests.SignedExportQuery,
         response=str,
         media_type="application/x-ndjson",

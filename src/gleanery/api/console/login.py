@@ -9,6 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.table_exports import available_formats
 from gleanery.errors import (
     ErrorDetail,
     InvalidRequest,
@@ -69,6 +70,8 @@ class SessionOut(TypedDict):
     expires: int | None
     is_fresh: bool
     """True if tokens can be created without another confirmation."""
+    export_formats: list[str]
+    """What the service can write: Parquet needs a library."""
 
 
 class SignedIn(TypedDict):
@@ -243,4 +246,5 @@ async def describe(context: AnyContext, grant: Grant) -> SessionOut:
         scopes=sorted(grant.scopes),
         expires=grant.expires,
         is_fresh=is_fresh(session, _now(context)),
+        export_formats=available_formats(),
     )

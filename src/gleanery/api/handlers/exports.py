@@ -68,7 +68,7 @@ async def _export(context: _ExportContext) -> Response:
     pieces = _with_links(context, export)
     # The first lines are read here, so that an error is found before the response starts.
     first = b"" if context.request.method == "HEAD" else await anext(pieces, b"")
-    headers = _headers(context, export.cursor, "ndjson")
+    headers = _headers(context, export.cursor, "jsonl")
     return Response(b"", content_type=_NDJSON, headers=headers, rest=_joined(first, pieces))
 
 

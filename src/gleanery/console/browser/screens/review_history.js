@@ -7,7 +7,7 @@ import { StatusBadge } from "../ui/controls.js";
 import { Loaded } from "../ui/feedback.js";
 import { Panel } from "../ui/page.js";
 import { Text, Time, safeUrl } from "../ui/text.js";
-import { fieldName } from "./output_detail_history.js";
+import { fieldName } from "../ui/value.js";
 
 export function History({ state, ...about }) {
   return html`<${Panel} title="History of reviews" class="review-history">

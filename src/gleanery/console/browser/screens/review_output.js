@@ -8,8 +8,7 @@ import { Badge, Button, Key } from "../ui/controls.js";
 import { Icon } from "../ui/icons.js";
 import { Panel } from "../ui/page.js";
 import { SourceLink, Text, Time, safeUrl, visibleText } from "../ui/text.js";
-import { Tree } from "../ui/value.js";
-import { fieldName } from "./output_detail_history.js";
+import { Tree, fieldName } from "../ui/value.js";
 import { MAX_NOTE } from "./review_decisions.js";
 
 const NUMBERED = 9;

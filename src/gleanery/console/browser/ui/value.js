@@ -19,6 +19,11 @@ export function plain(node) {
   return `{${members.join(", ")}${content.length < length ? ", …" : ""}}`;
 }
 
+const NAMES = new Map([["$.files", "Files"], ["$.source_url", "Source"], ["$.data", "All data"], ["$.tags", "All tags"]]);
+
+/** Returns the name of a field for people: "tag: country" for $.tags.country. */
+export const fieldName = (path) => NAMES.get(path) ?? path.replace(/^\$\.tags(?:\.|(?=\[))/, "tag: ");
+
 /** A value in one line. An absent value is shown as a dash. */
 export function Inline({ node }) {
   if (node === undefined || node === null) return html`<span class="absent">–</span>`;
