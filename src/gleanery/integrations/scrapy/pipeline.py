@@ -40,6 +40,7 @@ class GleaneryPipeline:
         """Lines for which there is no room yet, by their order."""
         self._numbers = itertools.count()
         self._has_paused = False
+        self._sender: Sender | None = None  # until the spider is opened
         self._ended: Deferred[None] = Deferred()
 
     @classmethod
@@ -72,6 +73,8 @@ class GleaneryPipeline:
         return closing if version_info >= (2, 14) else deferred_from_coro(closing)
 
     async def _close(self) -> None:
+        if self._sender is None:  # a component has failed at the start, and nothing is to be sent
+            return
         self._pending.end()
         await maybe_deferred_to_future(self._ended)
         atexit.unregister(self._keep_unsent)
@@ -90,6 +93,7 @@ class GleaneryPipeline:
 
     def _keep_unsent(self) -> None:
         """Write everything to the disk: the process ends without the end of the crawl."""
+        assert self._sender is not None
         self._sender.keep_unsent(list(self._held.values()))
 
     def _pause(self) -> None:

@@ -1,0 +1,50 @@
+"""The pipeline ends, and says why, if something around it fails: other components, the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import free_port
+from tests.support.scrapy_runs import Project
+
+pytestmark = pytest.mark.thorough
+
+_ONE_ITEM = """
+    def parse(self, response):
+        yield {"url": "https://shop.example/1"}
+"""
+_BROKEN_PIPELINE = """
+    class Broken:
+        def open_spider(self, spider=None):
+            raise RuntimeError("the database of the project is not reachable")
+
+        def process_item(self, item, spider=None):
+            return item
+
+    custom_settings = {"ITEM_PIPELINES": {Broken: 300}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project whose service does not run."""
+    url = f"http://127.0.0.1:{free_port()}"
+    return Project(tmp_path / "project", url, "token", GLEANERY_MAX_RETRIES=0)
+
+
+def test_a_crawl_ends_if_another_pipeline_cannot_be_opened(project: Project) -> None:
+    run = project.run(_BROKEN_PIPELINE + _ONE_ITEM)
+    assert "RuntimeError: the database of the project is not reachable" in run.log
+
+
+def test_a_crawl_ends_if_the_spool_cannot_be_opened(project: Project) -> None:
+    project.run(_ONE_ITEM)
+    [batch] = project.spooled()
+    lock = batch.parent / "lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir()  # it cannot be opened; permissions would not stop root
+    run = project.run(_ONE_ITEM)
+    assert "IsADirectoryError" in run.log
+    assert str(lock.relative_to(project.folder)) in run.log
