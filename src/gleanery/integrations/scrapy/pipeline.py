@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import itertools
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from scrapy import version_info
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 
+class _HeldLine(NamedTuple):
+    """Line for which there is no room yet."""
+
+    line: bytes
+    added: Deferred[None]
+    """Fires when the line has room."""
+
+
 class GleaneryPipeline:
     """Item pipeline that stores items as outputs of a group."""
 
@@ -35,10 +43,7 @@ class GleaneryPipeline:
         self._crawler = crawler
         self._encoder = ItemEncoder(settings)
         self._pending = PendingBatches(settings.batch_size, settings.batch_seconds)
-        self._waiting: list[Deferred[None]] = []
-        self._held: dict[int, bytes] = {}
-        """Lines for which there is no room yet, by their order."""
-        self._numbers = itertools.count()
+        self._held: deque[_HeldLine] = deque()
         self._has_paused = False
         self._sender: Sender | None = None  # until the spider is opened
         self._ended: Deferred[None] = Deferred()
@@ -65,7 +70,12 @@ class GleaneryPipeline:
         except InvalidItem:
             self._count("invalid", 1)
             raise
-        return item if self._pending.add(line) else self._add_later(item, line)
+        if not self._held and self._pending.add(line):
+            return item
+        held = _HeldLine(line, Deferred())
+        self._held.append(held)  # at once, so that no later item overtakes it
+        self._pause()
+        return self._wait(item, held)
 
     def close_spider(self, spider: Spider | None = None) -> Any:
         """Return what Scrapy waits for: in version 2.13, only a Deferred."""
@@ -79,22 +89,15 @@ class GleaneryPipeline:
         await maybe_deferred_to_future(self._ended)
         atexit.unregister(self._keep_unsent)
 
-    async def _add_later(self, item: Any, line: bytes) -> Any:
-        """Wait for room, and hold back the spider until then."""
-        number = next(self._numbers)
-        self._held[number] = line
-        while not self._pending.add(line):
-            self._pause()
-            room: Deferred[None] = Deferred()
-            self._waiting.append(room)
-            await maybe_deferred_to_future(room)
-        del self._held[number]
+    async def _wait(self, item: Any, held: _HeldLine) -> Any:
+        """Hold back the spider until there is room for its item."""
+        await maybe_deferred_to_future(held.added)
         return item
 
     def _keep_unsent(self) -> None:
         """Write everything to the disk: the process ends without the end of the crawl."""
         assert self._sender is not None
-        self._sender.keep_unsent(list(self._held.values()))
+        self._sender.keep_unsent([held.line for held in self._held])
 
     def _pause(self) -> None:
         """Let the engine start no requests: Scrapy alone would collect items of many responses."""
@@ -104,12 +107,12 @@ class GleaneryPipeline:
             self._has_paused = True
 
     def _continue(self) -> None:
-        if self._has_paused and self._crawler.engine is not None:
+        """Add the lines that wait, in their order, as far as there is room."""
+        while self._held and self._pending.add(self._held[0].line):
+            self._held.popleft().added.callback(None)
+        if self._has_paused and not self._held and self._crawler.engine is not None:
             self._crawler.engine.unpause()
             self._has_paused = False
-        waiting, self._waiting = self._waiting, []
-        for room in waiting:
-            room.callback(None)
 
     def _count(self, name: str, number: int) -> None:
         if self._crawler.stats is not None:
