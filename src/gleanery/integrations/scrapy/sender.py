@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gleanery.client import ApiError, Client, ClientError, Forbidden, PushFailed, PushReport
+from gleanery.client import ApiError, Client, ClientError, PushFailed, PushReport
 from gleanery.integrations.scrapy.batches import Batch, PendingBatches
 from gleanery.integrations.scrapy.keys import KeyConflict, uses_group_key, without_key
-from gleanery.integrations.scrapy.newer import drop_older
 from gleanery.integrations.scrapy.settings import GleanerySettings
 from gleanery.integrations.scrapy.spool import Spool
 
@@ -53,7 +52,6 @@ class Sender(threading.Thread):
         self._client = settings.client(timeout=_TIMEOUT, max_retries=settings.max_retries)
         self._probe = settings.client(timeout=_TIMEOUT, max_retries=0)
         self._uses_group_key: bool | None = None  # unknown until the service has said it
-        self._has_checked = False
         self._failures = 0
         self._retry_at = 0.0
         self._is_permanent = False
@@ -122,36 +120,12 @@ class Sender(threading.Thread):
 
     def _send_spooled(self) -> None:
         batch = self._spool.first()
-        try:
-            self._check_earlier()
-            lines = batch.read()
-        except (ClientError, OSError, ValueError) as error:
-            self._note_failure(error)
-            return
-        is_sent = self._send(self._probe, lines)
-        self._spool.note_attempt()
-        if is_sent:
+        lines = batch.read()
+        if self._send(self._probe, lines):
             self._spool.remove_first()
             self._events.add("sent_from_spool", len(lines))
             if len(self._spool) == 0:
                 logger.info("The items on disk are stored")
-
-    def _check_earlier(self) -> None:
-        """Drop what is older than the stored values, once, before anything else is sent."""
-        if self._has_checked:
-            return
-        try:
-            dropped = drop_older(self._probe, self._settings, self._spool)
-        except Forbidden:
-            dropped = 0
-            logger.warning(
-                "Items of an earlier run are stored without a check whether there are newer ones: "
-                "the token needs the scope outputs:read"
-            )
-        self._has_checked = True
-        if dropped:
-            logger.info("%d items of an earlier run are dropped: newer ones are stored", dropped)
-            self._events.add("outdated", dropped)
 
     def _send(self, client: Client, lines: list[bytes]) -> bool:
         """Send lines. Return False if that fails."""

@@ -23,30 +23,15 @@ except ImportError:  # Windows
 _LOCK = "lock"
 _SUFFIX = ".jsonl"
 _UNFINISHED = ".tmp"
-_NANOSECONDS = 10**9
 
 
 class SpooledBatch(NamedTuple):
     """Batch on disk. Its name is the time at which it was written."""
 
     path: Path
-    is_earlier: bool
-    """True if an earlier run has written it."""
-
-    def time(self) -> float:
-        """Return the time, in seconds since 1970, after which others have stored newer values.
-
-        It is the time of the last attempt to send something of this run, because that may have
-        stored an older value of the same output.
-        """
-        attempted = (self.path.parent / _LOCK).stat().st_mtime
-        return max(int(self.path.stem) / _NANOSECONDS, attempted)
 
     def read(self) -> list[bytes]:
         return self.path.read_bytes().splitlines()
-
-    def replace(self, lines: Iterable[bytes]) -> None:
-        _write(self.path, b"\n".join(lines))
 
 
 def spool_folder(folder: Path, *target: str) -> Path:
@@ -74,10 +59,6 @@ class Spool:
     def first(self) -> SpooledBatch:
         return self._batches[0]
 
-    def earlier(self) -> list[SpooledBatch]:
-        """Return the batches of earlier runs."""
-        return [batch for batch in self._batches if batch.is_earlier]
-
     def append(self, lines: Iterable[bytes]) -> None:
         """Write a batch. It is on the disk, or not there at all. Raise OSError if it fails."""
         with self._lock:
@@ -85,17 +66,12 @@ class Spool:
             self._last = max(time.time_ns(), self._last + 1)
             path = own / f"{self._last:020}{_SUFFIX}"
             _write(path, b"\n".join(lines))
-            self._batches.append(SpooledBatch(path, is_earlier=False))
+            self._batches.append(SpooledBatch(path))
 
     def remove_first(self) -> None:
         """Remove the first batch, because it is stored."""
         with self._lock:
             self._batches.popleft().path.unlink(missing_ok=True)
-
-    def note_attempt(self) -> None:
-        """Store the time of an attempt to send a batch."""
-        for lock in self._locked:
-            os.utime(lock.name)
 
     def close(self) -> None:
         """Unlock the folders, and remove the empty ones."""
@@ -120,7 +96,7 @@ class Spool:
             if path.stem.isdecimal()
         ]
         for path in sorted(paths, key=lambda path: path.name):
-            self._batches.append(SpooledBatch(path, is_earlier=True))
+            self._batches.append(SpooledBatch(path))
             self._last = int(path.stem)
 
     def _create_folder(self) -> Path:
