@@ -42,8 +42,8 @@ def test_a_crawl_ends_if_another_pipeline_cannot_be_opened(project: Project) -> 
 def test_a_crawl_ends_if_the_spool_cannot_be_opened(project: Project) -> None:
     project.run(_ONE_ITEM)
     [batch] = project.spooled()
-    lock = batch.parent / "lock"
-    lock.unlink(missing_ok=True)
+    lock = batch.parent.with_name(f"{batch.parent.name}.lock")
+    lock.unlink()
     lock.mkdir()  # it cannot be opened; permissions would not stop root
     run = project.run(_ONE_ITEM)
     assert "IsADirectoryError" in run.log

@@ -7,7 +7,6 @@ import json
 from gleanery.client import Client, ClientError, Forbidden, NotFound
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
-
 _FORBIDDEN = (
     "To compare GLEANERY_KEY_FIELDS with the key fields of the group, the token needs the scope "
     "outputs:read. Or remove GLEANERY_KEY_FIELDS, if the group has the right key fields"

@@ -119,9 +119,8 @@ class Sender(threading.Thread):
         return True
 
     def _send_spooled(self) -> None:
-        batch = self._spool.first()
-        lines = batch.read()
-        if self._send(self._probe, lines):
+        lines = self._spool.read_first()
+        if lines is not None and self._send(self._probe, lines):
             self._spool.remove_first()
             self._events.add("sent_from_spool", len(lines))
             if len(self._spool) == 0:
