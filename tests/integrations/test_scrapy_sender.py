@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from gleanery.integrations.scrapy.spool import Spool
+from tests.support.forwarder import Forwarder
+from tests.support.process import free_port
 from tests.support.scrapy_senders import RunningSender
-from tests.support.service import Service
+from tests.support.service import Client, Service
 
 pytestmark = pytest.mark.thorough
 
@@ -59,3 +65,114 @@ def test_the_message_says_which_scope_is_missing(
     RunningSender(tmp_path, service.url, token, key_fields=("sku",)).run(line(1, key="1"))
     assert "the token needs the scope outputs:read" in caplog.text
     assert "remove GLEANERY_KEY_FIELDS" in caplog.text
+
+
+@pytest.fixture
+def gate(service: Service) -> Iterator[Forwarder]:
+    """A connection to the service that a test interrupts."""
+    made = Forwarder(("127.0.0.1", int(service.url.rsplit(":", 1)[1])))
+    made.start()
+    yield made
+    made.stop()
+
+
+def gate_url(gate: Forwarder) -> str:
+    return f"http://127.0.0.1:{gate.port}"
+
+
+def spool_lines(folder: Path, *lines: bytes) -> None:
+    """Write the spool of an earlier run."""
+    spool = Spool(folder / "spool")
+    spool.append(lines)
+    spool.close()
+
+
+def test_a_damaged_line_of_the_spool_does_not_stop_the_others(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    client.put("/v1/groups/items", json={"key_fields": ["sku"]})
+    spool_lines(tmp_path, line(1, key="1"), b'{"source_url":"u"}', b"\0\0\0", line(2, key="2"))
+    sender = RunningSender(tmp_path, service.url, client.token, key_fields=("sku",))
+    sender.run(line(3, key="3"))
+    assert (sender.counts["created"], sender.counts["invalid"]) == (3, 2)
+    assert sender.has_ended
+
+
+def test_an_unexpected_error_is_logged_and_keeps_the_items(
+    service: Service,
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sender = RunningSender(tmp_path, service.url, client.token)
+    monkeypatch.setattr(Spool, "__len__", lambda _: 1 / 0)
+    monkeypatch.setattr(sender.spool, "close", lambda: 1 / 0)
+    sender.run(line(1))
+    assert sender.has_ended
+    assert "division by zero" in caplog.text
+    monkeypatch.undo()
+    assert [
+        lines for path in tmp_path.glob("spool/*/*.jsonl") for lines in [path.read_bytes()]
+    ] == [line(1)]
+
+
+def test_the_end_does_not_wait_longer_than_it_may(
+    gate: Forwarder, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request of a service that hangs takes its whole timeout."""
+    monkeypatch.setattr("gleanery.integrations.scrapy.sender._TIMEOUT", 1.5)
+    gate.freeze()
+    sender = RunningSender(
+        tmp_path, gate_url(gate), client.token, max_retries=20, close_seconds=3.0
+    )
+    started = time.monotonic()
+    sender.run(line(1))
+    assert 2 < time.monotonic() - started < 5
+    assert sender.counts["spooled"] == 1
+    gate.thaw()
+
+
+def test_a_request_is_retried_before_its_items_go_to_the_disk(
+    gate: Forwarder, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    gate.stop()
+    sender = RunningSender(
+        tmp_path, gate_url(gate), client.token, max_retries=20, close_seconds=30.0
+    )
+    threading.Timer(1.2, gate.start).start()
+    sender.run(line(1))
+    assert sender.counts["retries"] >= 1
+    assert (sender.counts["created"], sender.counts["spooled"], sender.counts["failures"]) == (
+        1,
+        0,
+        0,
+    )
+    assert "WARNING" not in caplog.text
+
+
+def test_every_cause_is_logged_once(
+    gate: Forwarder, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second cause of the same kind is not hidden by the first one."""
+    caplog.set_level("INFO")
+    gate.stop()
+    sender = RunningSender(tmp_path, gate_url(gate), client.token, close_seconds=30.0)
+
+    def hang_up() -> None:
+        """Accept connections, and close them."""
+        gate.target = ("127.0.0.1", free_port())
+        gate.start()
+
+    def repair() -> None:
+        gate.target = target
+
+    target = gate.target
+    threading.Timer(1.0, hang_up).start()
+    threading.Timer(6.0, repair).start()
+    sender.run(line(1))
+    messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert len(messages) == len(set(messages)) == 2, messages
+    assert sender.counts["created"] == 1
+    assert "Gleanery responds again" in caplog.text

@@ -62,6 +62,11 @@ class PendingBatches:
             self.ended_at = time.monotonic()
             self._close_open()
 
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until no item comes any more, but not longer than these seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_ending, seconds)
+
     def first(self, timeout: float | None = None) -> Batch | None:
         """Wait for the first batch that is full or old. Return None after the timeout or the end.
 

@@ -54,7 +54,10 @@ def _explain(group: str, found: list[str] | None, names: list[str]) -> str:
 
 
 def without_key(line: bytes) -> bytes:
-    """Return an output without the key that it was sent with."""
-    output = json.loads(line)
-    output.pop("key", None)
+    """Return an output without its key. A damaged line remains: the service says what is wrong."""
+    try:
+        output = json.loads(line)
+        output.pop("key", None)
+    except (ValueError, AttributeError):
+        return line
     return json.dumps(output, ensure_ascii=False, separators=(",", ":")).encode()
