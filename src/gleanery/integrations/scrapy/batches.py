@@ -55,11 +55,11 @@ class PendingBatches:
                 self._close_open()
             return True
 
-    def end(self) -> None:
-        """Say that no item comes any more."""
+    def end(self, since: float | None = None) -> None:
+        """Say that no item comes any more, and at which time the crawl was stopped."""
         with self._changed:
             self.is_ending = True
-            self.ended_at = time.monotonic()
+            self.ended_at = time.monotonic() if since is None else since
             self._close_open()
 
     def wait_for_end(self, seconds: float) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from scrapy import version_info
+from scrapy.exceptions import DropItem
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.project import data_path
 from twisted.internet.defer import Deferred
 
 from gleanery.integrations.scrapy.batches import PendingBatches
+from gleanery.integrations.scrapy.coroutines import call_later
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
 from gleanery.integrations.scrapy.sender import Events, Sender
 from gleanery.integrations.scrapy.settings import GleanerySettings
@@ -24,6 +28,11 @@ from gleanery.integrations.scrapy.spool import Spool, spool_folder
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
+
+
+logger = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 1.0
 
 
 class _HeldLine(NamedTuple):
@@ -45,6 +54,10 @@ class GleaneryPipeline:
         self._pending = PendingBatches(settings.batch_size, settings.batch_seconds)
         self._held: deque[_HeldLine] = deque()
         self._has_paused = False
+        self._has_timer = False
+        self._stopped_at: float | None = None
+        """Time at which the crawl was stopped while no item could be stored."""
+        self._has_given_up = False
         self._sender: Sender | None = None  # until the spider is opened
         self._ended: Deferred[None] = Deferred()
 
@@ -70,11 +83,14 @@ class GleaneryPipeline:
         except InvalidItem:
             self._count("invalid", 1)
             raise
+        if self._has_given_up:
+            raise self._lose()
         if not self._held and self._pending.add(line):
             return item
         held = _HeldLine(line, Deferred())
         self._held.append(held)  # at once, so that no later item overtakes it
         self._pause()
+        self._watch()
         return self._wait(item, held)
 
     def close_spider(self, spider: Spider | None = None) -> Any:
@@ -85,7 +101,7 @@ class GleaneryPipeline:
     async def _close(self) -> None:
         if self._sender is None:  # a component has failed at the start, and nothing is to be sent
             return
-        self._pending.end()
+        self._pending.end(self._stopped_at)
         await maybe_deferred_to_future(self._ended)
         atexit.unregister(self._keep_unsent)
 
@@ -113,6 +129,38 @@ class GleaneryPipeline:
         if self._has_paused and not self._held and self._crawler.engine is not None:
             self._crawler.engine.unpause()
             self._has_paused = False
+
+    def _watch(self) -> None:
+        """Look at the lines that wait every second: Scrapy closes no pipeline before they end."""
+        if not self._has_timer:
+            self._has_timer = True
+            call_later(_CHECK_SECONDS, self._check_held)
+
+    def _check_held(self) -> None:
+        self._has_timer = False
+        if self._held:
+            self._watch()
+            if self._must_give_up():
+                self._give_up()
+
+    def _must_give_up(self) -> bool:
+        """Return True if the crawl was stopped, and neither service nor disk takes items."""
+        if self._crawler.crawling or self._sender is None or not self._sender.is_disk_failing:
+            self._stopped_at = None
+            return False
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        return time.monotonic() - self._stopped_at >= self._settings.close_seconds
+
+    def _give_up(self) -> None:
+        logger.critical("Items are lost: neither Gleanery nor the disk takes them")
+        self._has_given_up = True
+        while self._held:
+            self._held.popleft().added.errback(self._lose())
+
+    def _lose(self) -> DropItem:
+        self._count("lost", 1)
+        return DropItem("Neither Gleanery nor the disk takes it")
 
     def _count(self, name: str, number: int) -> None:
         if self._crawler.stats is not None:
