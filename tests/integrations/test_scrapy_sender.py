@@ -14,7 +14,7 @@ import pytest
 
 from gleanery.integrations.scrapy.spool import Spool
 from tests.support.forwarder import Forwarder
-from tests.support.process import free_port
+from tests.support.process import free_port, gleanery_in_process
 from tests.support.scrapy_senders import RunningSender
 from tests.support.service import Client, Service
 
@@ -176,3 +176,38 @@ def test_every_cause_is_logged_once(
     assert len(messages) == len(set(messages)) == 2, messages
     assert sender.counts["created"] == 1
     assert "Gleanery responds again" in caplog.text
+
+
+def test_every_invalid_item_is_kept(
+    service: Service, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A response of the service explains only the first 100 errors."""
+    schema = {"properties": {"sku": {"not": {"multipleOf": 2}}}}
+    client.put("/v1/groups/items", json={"schema": schema})
+    lines = [line(number) for number in range(500)]
+    lines[400:400] = [b"{}", b"no JSON"]
+    sender = RunningSender(tmp_path, service.url, client.token)
+    sender.run(*lines)
+    assert (sender.counts["created"], sender.counts["invalid"]) == (250, 252)
+    assert (sender.counts["batches"], sender.counts["unchanged"]) == (1, 0)
+    kept = sender.rejected.path.read_bytes().splitlines()
+    assert kept == [*lines[0:400:2], *lines[400:402], *lines[402::2]]
+    assert "252 invalid items are not stored" in caplog.text
+    assert f"gleanery push items {sender.rejected.path}" in caplog.text
+
+
+def test_kept_items_can_be_pushed_when_they_are_valid(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    client.put("/v1/groups/items", json={"schema": {"required": ["price"]}, "key_fields": ["sku"]})
+    sender = RunningSender(tmp_path, service.url, client.token, key_fields=("sku",))
+    sender.run(line(1, key="1"), line(2, key="2"))
+    client.put("/v1/groups/items", json={"key_fields": ["sku"]})
+    client.store("items", json.loads(line(1)))
+    done = gleanery_in_process(
+        *("push", "items", str(sender.rejected.path)),
+        GLEANERY_URL=service.url,
+        GLEANERY_TOKEN=str(client.token),
+    )
+    assert done.returncode == 0, done.stderr
+    assert [item["data"]["sku"] for item in client.items("items")] == [1, 2]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gleanery.integrations.scrapy.batches import PendingBatches
+from gleanery.integrations.scrapy.rejected import RejectedItems
 from gleanery.integrations.scrapy.sender import Events, Sender
 from gleanery.integrations.scrapy.settings import GleanerySettings
 from gleanery.integrations.scrapy.spool import Spool
@@ -19,12 +20,14 @@ class RunningSender:
         given = {"group": "items", "job": "shop", "max_retries": 0, "close_seconds": 0.0}
         self.pending = PendingBatches(max_items=1000, max_seconds=60)
         self.spool = Spool(folder / "spool")
+        self.rejected = RejectedItems(folder / "invalid", "items", "shop")
         self.counts: Counter[str] = Counter()
         self.has_ended = False
         self.thread = Sender(
             GleanerySettings(url=url, token=token, **{**given, **settings}),
             self.pending,
             self.spool,
+            self.rejected,
             Events(self._add, lambda: None, self._end),
         )
 

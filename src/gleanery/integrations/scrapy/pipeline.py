@@ -9,21 +9,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from scrapy import version_info
 from scrapy.exceptions import DropItem
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
-from scrapy.utils.project import data_path
 from twisted.internet.defer import Deferred
 
 from gleanery.integrations.scrapy.batches import PendingBatches
 from gleanery.integrations.scrapy.coroutines import call_later
+from gleanery.integrations.scrapy.folders import open_rejected, open_spool
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
 from gleanery.integrations.scrapy.sender import Events, Sender
 from gleanery.integrations.scrapy.settings import GleanerySettings
-from gleanery.integrations.scrapy.spool import Spool, spool_folder
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -72,7 +70,8 @@ class GleaneryPipeline:
             has_room=lambda: call(self._continue),
             ended=lambda: call(self._ended.callback, None),
         )
-        self._sender = Sender(self._settings, self._pending, self._open_spool(), events)
+        spool, rejected = open_spool(self._settings), open_rejected(self._settings)
+        self._sender = Sender(self._settings, self._pending, spool, rejected, events)
         atexit.register(self._keep_unsent)
         self._sender.start()
 
@@ -165,12 +164,6 @@ class GleaneryPipeline:
     def _count(self, name: str, number: int) -> None:
         if self._crawler.stats is not None:
             self._crawler.stats.inc_value(f"gleanery/{name}", number)
-
-    def _open_spool(self) -> Spool:
-        settings = self._settings
-        with settings.client() as client:
-            target = (client.base_url, settings.require_group(), str(settings.job))
-        return Spool(spool_folder(Path(data_path(settings.spool)), *target))
 
 
 def _find_reactor() -> Callable[..., object]:

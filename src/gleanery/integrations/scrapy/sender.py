@@ -13,6 +13,7 @@ from gleanery.client import Client, PushFailed, PushReport
 from gleanery.integrations.scrapy.batches import Batch, PendingBatches
 from gleanery.integrations.scrapy.keys import uses_group_key, without_key
 from gleanery.integrations.scrapy.outage import Outage
+from gleanery.integrations.scrapy.rejected import RejectedItems, push_lines
 from gleanery.integrations.scrapy.settings import GleanerySettings
 from gleanery.integrations.scrapy.spool import Spool
 
@@ -42,12 +43,18 @@ class Sender(threading.Thread):
     """
 
     def __init__(
-        self, settings: GleanerySettings, pending: PendingBatches, spool: Spool, events: Events
+        self,
+        settings: GleanerySettings,
+        pending: PendingBatches,
+        spool: Spool,
+        rejected: RejectedItems,
+        events: Events,
     ) -> None:
         super().__init__(name="gleanery-sender", daemon=True)
         self._settings = settings
         self._pending = pending
         self._spool = spool
+        self._rejected = rejected
         self._events = events
         # This thread retries requests itself, because a client that waits cannot be stopped.
         self._client = settings.client(timeout=_TIMEOUT, max_retries=0)
@@ -167,8 +174,25 @@ class Sender(threading.Thread):
             self._uses_group_key = uses_group_key(client, self._settings)
         if self._uses_group_key and len(self._settings.key_fields) == 1:
             lines = [without_key(line) for line in lines]
-        group = self._settings.require_group()
-        self._note_report(client.push(group, lines, on_error="skip"), lines)
+        report, rejected = push_lines(client, self._settings.require_group(), lines)
+        self._note_report(report, lines)
+        if rejected:
+            self._keep_rejected(rejected)
+
+    def _keep_rejected(self, lines: list[bytes]) -> None:
+        try:
+            self._rejected.add(lines)
+        except OSError as error:  # the service would reject them again: they must not wait
+            logger.error(
+                "%d invalid items are lost: %s cannot be written: %s",
+                len(lines),
+                self._rejected.path,
+                error,
+            )
+            self._events.add("lost", len(lines))
+        else:
+            advice = self._rejected.advice()
+            logger.error("%d invalid items are not stored. %s", len(lines), advice)
 
     def _note_failure(self, error: Exception) -> None:
         self._outage.note_failure(error, self._spool.folder)
@@ -190,9 +214,6 @@ class Sender(threading.Thread):
             item = lines[error.index][:_SHOWN_CHARACTERS].decode(errors="replace")
             place = ".".join(error.loc)
             logger.error("Invalid item: %s%s\n%s", f"{place}: " if place else "", error.msg, item)
-        hidden = report.skipped - len({error.index for error in report.errors})
-        if hidden > 0:
-            logger.error("Invalid items: %d more in the same batch", hidden)
 
     def _try_spool(self, batch: Batch) -> bool:
         try:
