@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 _MAX_BATCH_BYTES = 1024 * 1024
 _MAX_BATCHES = 8
@@ -25,6 +25,19 @@ class Batch:
     def add(self, line: bytes) -> None:
         self.lines.append(line)
         self.size += len(line) + 1
+
+
+def in_batches(lines: Iterable[bytes], max_items: int) -> Iterator[list[bytes]]:
+    """Divide lines into batches. A line that is larger than a batch has one of its own."""
+    batch = Batch()
+    for line in lines:
+        is_full = len(batch.lines) >= max_items or batch.size + len(line) > _MAX_BATCH_BYTES
+        if batch.lines and is_full:
+            yield batch.lines
+            batch = Batch()
+        batch.add(line)
+    if batch.lines:
+        yield batch.lines
 
 
 class PendingBatches:

@@ -20,7 +20,7 @@ def open_spool(settings: GleanerySettings) -> Spool:
     return Spool(spool_folder(Path(data_path(settings.spool)), *target))
 
 
-def open_rejected(settings: GleanerySettings) -> RejectedItems:
+def open_rejected(settings: GleanerySettings, suffix: str = "") -> RejectedItems:
     """Return a new file for rejected items."""
     folder = Path(data_path(settings.spool)) / _REJECTED
-    return RejectedItems(folder, settings.require_group(), str(settings.job))
+    return RejectedItems(folder, settings.require_group(), f"{settings.job}{suffix}")

@@ -1,4 +1,4 @@
-"""Items that the service rejects: all of a batch, and the file that keeps them."""
+"""The file that keeps items which are not stored, because they are invalid."""
 
 from __future__ import annotations
 
@@ -7,38 +7,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-from gleanery.client import Client, PushReport
-
-
-class Pushed(NamedTuple):
-    """Result of a push."""
-
-    report: PushReport
-    rejected: list[bytes]
-    """Every line that is not stored because it is invalid, in their order."""
-
-
-def push_lines(client: Client, group: str, lines: Sequence[bytes]) -> Pushed:
-    """Store lines, and find out which the service rejects.
-
-    A response explains only the first 100 errors. The other lines are sent again, until all
-    rejected ones are known. What is stored already does not change.
-    """
-    first = report = client.push(group, lines, on_error="skip")
-    rejected: set[int] = set()
-    sent: Sequence[int] = range(len(lines))  # positions of the lines of the last request
-    while report.skipped:
-        known = {sent[error.index] for error in report.errors}
-        if not known or report.skipped == len(sent):
-            known = set(sent)
-        rejected |= known
-        if len(known) >= report.skipped:
-            break
-        sent = [position for position in sent if position not in known]
-        report = client.push(group, [lines[position] for position in sent], on_error="skip")
-    return Pushed(first, [lines[position] for position in sorted(rejected)])
 
 
 class RejectedItems:

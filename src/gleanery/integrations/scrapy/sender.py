@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from gleanery.client import Client, PushFailed, PushReport
 from gleanery.integrations.scrapy.batches import Batch, PendingBatches
-from gleanery.integrations.scrapy.keys import uses_group_key, without_key
 from gleanery.integrations.scrapy.outage import Outage
-from gleanery.integrations.scrapy.rejected import RejectedItems, push_lines
+from gleanery.integrations.scrapy.pushes import OutputPusher
+from gleanery.integrations.scrapy.rejected import RejectedItems
 from gleanery.integrations.scrapy.settings import GleanerySettings
 from gleanery.integrations.scrapy.spool import Spool
 
@@ -58,7 +58,7 @@ class Sender(threading.Thread):
         self._events = events
         # This thread retries requests itself, because a client that waits cannot be stopped.
         self._client = settings.client(timeout=_TIMEOUT, max_retries=0)
-        self._uses_group_key: bool | None = None  # unknown until the service has said it
+        self._pusher = OutputPusher(settings)
         self._outage = Outage(settings.max_retries)
         self.is_disk_failing = False
         """True if the last batch could not be written to the disk."""
@@ -170,11 +170,7 @@ class Sender(threading.Thread):
             yield client
 
     def _push(self, client: Client, lines: list[bytes]) -> None:
-        if self._uses_group_key is None:
-            self._uses_group_key = uses_group_key(client, self._settings)
-        if self._uses_group_key and len(self._settings.key_fields) == 1:
-            lines = [without_key(line) for line in lines]
-        report, rejected = push_lines(client, self._settings.require_group(), lines)
+        report, rejected = self._pusher.push(client, lines)
         self._note_report(report, lines)
         if rejected:
             self._keep_rejected(rejected)
