@@ -56,6 +56,7 @@ def test_a_feed_is_stored(service: Service, client: Client, tmp_path: Path, reac
     assert again.stats["gleanery/feed_unchanged"] == 2500
 
 
+@pytest.mark.extended
 def test_keys_are_those_of_the_item_pipeline(
     service: Service, client: Client, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_items_that_are_no_outputs_are_logged_and_kept(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.extended
 def test_the_advised_command_stores_what_was_rejected(
     service: Service, client: Client, tmp_path: Path
 ) -> None:
@@ -104,6 +106,7 @@ def test_the_advised_command_stores_what_was_rejected(
     assert again.stats["gleanery/feed_unchanged"] == 5
 
 
+@pytest.mark.extended
 def test_the_next_run_sends_a_feed_that_could_not_be_sent(
     service: Service, client: Client, tmp_path: Path
 ) -> None:

@@ -152,6 +152,7 @@ def test_a_request_is_retried_before_its_items_go_to_the_disk(
     assert "WARNING" not in caplog.text
 
 
+@pytest.mark.extended
 def test_every_cause_is_logged_once(
     gate: Forwarder, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
