@@ -12,9 +12,11 @@ from uuid import uuid4
 
 import pytest
 
+from gleanery.client import ConnectionFailed, ErrorDetail, RateLimited
+from gleanery.integrations.scrapy.outage import Outage
 from gleanery.integrations.scrapy.spool import Spool
 from tests.support.forwarder import Forwarder
-from tests.support.process import free_port, gleanery_in_process
+from tests.support.process import gleanery_in_process
 from tests.support.scrapy_senders import RunningSender
 from tests.support.service import Client, Service
 
@@ -152,31 +154,25 @@ def test_a_request_is_retried_before_its_items_go_to_the_disk(
     assert "WARNING" not in caplog.text
 
 
-@pytest.mark.extended
-def test_every_cause_is_logged_once(
-    gate: Forwarder, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_cause_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """A second cause of the same kind is not hidden by the first one."""
     caplog.set_level("INFO")
-    gate.stop()
-    sender = RunningSender(tmp_path, gate_url(gate), client.token, close_seconds=30.0)
+    outage = Outage(max_retries=1)
+    for cause in ("refused", "refused", "refused", "reset", "reset"):
+        outage.note_failure(ConnectionFailed(cause), "the spool")
+    outage.note_success()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"Gleanery does not store items: {cause}. They are written to the spool until it does"
+        for cause in ("refused", "reset")
+    ]
+    assert caplog.messages[-1] == "Gleanery responds again"
 
-    def hang_up() -> None:
-        """Accept connections, and close them."""
-        gate.target = ("127.0.0.1", free_port())
-        gate.start()
 
-    def repair() -> None:
-        gate.target = target
-
-    target = gate.target
-    threading.Timer(1.0, hang_up).start()
-    threading.Timer(6.0, repair).start()
-    sender.run(line(1))
-    messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert len(messages) == len(set(messages)) == 2, messages
-    assert sender.counts["created"] == 1
-    assert "Gleanery responds again" in caplog.text
+def test_a_service_can_ask_for_a_longer_wait() -> None:
+    outage = Outage(max_retries=1)
+    outage.note_failure(RateLimited(429, [ErrorDetail((), "Too many", "rate")], None, 60.0), "")
+    assert 50 < outage.seconds_to_wait() <= 60
+    assert not outage.is_down
 
 
 def test_every_invalid_item_is_kept(
