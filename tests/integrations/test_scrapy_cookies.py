@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ def settings_of(service: Service, client: Client, **more: Any) -> dict[str, Any]
         "CONCURRENT_REQUESTS": 1,
         "RETRY_ENABLED": False,
         **more,
+    }
+
+
+def browser_settings() -> dict[str, Any]:
+    return {
+        "DOWNLOAD_HANDLERS": {"http": "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"},
+        "PLAYWRIGHT_LAUNCH_OPTIONS": {"executable_path": chromium_path(), "args": ["--no-sandbox"]},
     }
 
 
@@ -127,6 +135,19 @@ def test_a_profile_has_cookies_of_its_own(
     assert site.received[3:] == values(73, 74, 75)
 
 
+@pytest.mark.parametrize("meta", [{}, {"cookiejar": 1}, {"playwright": True}])
+def test_the_profile_of_a_request_wins_over_what_it_inherits(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path, meta: dict[str, Any]
+) -> None:
+    store(client)
+    store(client, 70, profile="buyer")
+    more = browser_settings() if "playwright" in meta else {}
+    settings = settings_of(service, client, **more)
+    arguments = {"url": site.url, "profiles": "default buyer default", "meta": json.dumps(meta)}
+    crawl(tmp_path, "ProfileSpider", settings, **arguments)
+    assert site.received == values(0, 70, 1)
+
+
 def test_localhost_has_cookies(
     service: Service, client: Client, site: CookieSite, tmp_path: Path
 ) -> None:
@@ -151,13 +172,7 @@ def test_a_browser_starts_with_the_session(
     service: Service, client: Client, site: CookieSite, tmp_path: Path
 ) -> None:
     store(client)
-    handler = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
-    settings = settings_of(
-        service,
-        client,
-        DOWNLOAD_HANDLERS={"http": handler},
-        PLAYWRIGHT_LAUNCH_OPTIONS={"executable_path": chromium_path(), "args": ["--no-sandbox"]},
-    )
+    settings = settings_of(service, client, **browser_settings())
     urls = f"{site.url}/ {site.url}/redirect {site.url}/"
     done = crawl(tmp_path, "PageSpider", settings, urls=urls, meta='{"playwright": true}')
     assert site.received == values(0, 1, 2, 3)

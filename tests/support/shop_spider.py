@@ -63,6 +63,31 @@ class PageSpider(scrapy.Spider):
         self.crawler.stats.inc_value(f"page/{failure.type.__name__}")
 
 
+class ProfileSpider(scrapy.Spider):
+    """Requests a URL with each of its profiles, and passes on everything in ``meta``."""
+
+    name = "profile"
+    url = ""
+    profiles = ""
+    meta = ""
+    """Members of ``meta`` of the first request, as JSON."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield self._request(self.profiles.split(), json.loads(self.meta or "{}"))
+
+    def parse(self, response: Response, following: list[str]) -> Iterator[Any]:
+        if following:
+            yield self._request(following, response.meta)
+
+    def _request(self, profiles: list[str], meta: dict[str, Any]) -> scrapy.Request:
+        return scrapy.Request(
+            self.url,
+            dont_filter=True,
+            meta={**meta, "gleanery_profile": profiles[0]},
+            cb_kwargs={"following": profiles[1:]},
+        )
+
+
 class ItemSpider(scrapy.Spider):
     """Yields items without a network: so many, of which the last ones have no URL."""
 

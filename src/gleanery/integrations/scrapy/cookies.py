@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 _PREFIX = "gleanery:"
+_CONTEXT = "playwright_context"
 _CONTEXT_OPTIONS = "playwright_context_kwargs"
 _STATE = "storage_state"
 
@@ -55,8 +56,7 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
         key = self._key_of(request)
         if key is not None:
             session = await self._sessions.require(key)
-            if key.profile != self._profile:
-                request.meta["cookiejar"] = self._jar_key(key.profile)
+            self._choose_jar(request, key.profile)
             if request.meta.get("playwright"):
                 _prepare_browser(request, key, session)
                 if not request.cookies:
@@ -102,6 +102,14 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
         is_ours = isinstance(jar, str) and jar.startswith(_PREFIX)
         return jar.removeprefix(_PREFIX) if is_ours else None
 
+    def _choose_jar(self, request: Request, profile: str) -> None:
+        """Set the jar of the profile, also if the request has another one from its response."""
+        jar = self._jar_key(profile)
+        if jar is None:
+            request.meta.pop("cookiejar", None)
+        else:
+            request.meta["cookiejar"] = jar
+
     def _jar_of(self, profile: str) -> CookieJar:
         return self.jars[self._jar_key(profile)]
 
@@ -123,7 +131,8 @@ def _arguments(spider: Spider | None) -> tuple[Any, ...]:
 
 def _prepare_browser(request: Request, key: SessionKey, session: SiteSession) -> None:
     """Give the session to the browser context of scrapy-playwright, when that is created."""
-    request.meta.setdefault("playwright_context", f"{_PREFIX}{key.profile}:{key.domain}")
+    if str(request.meta.get(_CONTEXT, _PREFIX)).startswith(_PREFIX):  # not one of the spider
+        request.meta[_CONTEXT] = f"{_PREFIX}{key.profile}:{key.domain}"
     options = request.meta.get(_CONTEXT_OPTIONS) or {}
     if "user_data_dir" not in options:
         state = _BrowserState(session.state)
