@@ -32,6 +32,7 @@ def settings_of(service: Service, client: Client, **more: Any) -> dict[str, Any]
         "GLEANERY_URL": service.url,
         "GLEANERY_TOKEN": client.token,
         "GLEANERY_SESSIONS": True,
+        "ITEM_PIPELINES": {"gleanery.integrations.scrapy.GleaneryPipeline": None},
         "CONCURRENT_REQUESTS": 1,
         "RETRY_ENABLED": False,
         **more,

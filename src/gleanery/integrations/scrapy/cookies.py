@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import signals
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
-from scrapy.exceptions import NotConfigured
 from scrapy.http.cookies import CookieJar
 from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from gleanery.integrations.scrapy.crawl_sessions import CrawlSessions, SessionKey
 from gleanery.integrations.scrapy.site_session import SiteSession
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.settings import BaseSettings
 
+_MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _PREFIX = "gleanery:"
 _CONTEXT = "playwright_context"
 _CONTEXT_OPTIONS = "playwright_context_kwargs"
@@ -43,8 +46,7 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        if not crawler.settings.getbool("COOKIES_ENABLED"):
-            raise NotConfigured("COOKIES_ENABLED is False")
+        _check(crawler.settings, cls)
         middleware = cls(crawler)
         crawler.signals.connect(middleware.spider_closed, signals.spider_closed)
         return middleware
@@ -116,6 +118,24 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
     def _jar_key(self, profile: str) -> str | None:
         """Return the key of a profile's jar. The profile of the settings has Scrapy's default."""
         return None if profile == self._profile else f"{_PREFIX}{profile}"
+
+
+def _check(settings: BaseSettings, middleware: type) -> None:
+    """Raise ValueError if requests would be sent without the cookies of this middleware."""
+    if not settings.getbool("COOKIES_ENABLED"):
+        raise ValueError(
+            "COOKIES_ENABLED is False, but sessions need cookies: set it to True, or leave out "
+            "GLEANERY_SESSIONS"
+        )
+    places = {load_object(key): at for key, at in settings.getwithbase(_MIDDLEWARES).items()}
+    for other, place in places.items():
+        is_cookies = isinstance(other, type) and issubclass(other, CookiesMiddleware)
+        if is_cookies and place is not None and other is not middleware:
+            name = global_object_name(other)
+            raise ValueError(
+                f"{name} removes the cookies of {middleware.__name__}: set {_MIDDLEWARES} = "
+                f'{{"{name}": None}}'
+            )
 
 
 def _new_jar() -> CookieJar:
