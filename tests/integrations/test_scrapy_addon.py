@@ -105,9 +105,9 @@ def test_a_project_without_the_middleware_keeps_that_of_scrapy() -> None:
 
 def test_another_middleware_for_cookies_is_an_error() -> None:
     settings = {"GLEANERY_SESSIONS": True, "GLEANERY_GROUP": "prices"}
-    with pytest.raises(ValueError, match="CookiesMiddleware.* None"):
+    with pytest.raises(ValueError, match=r"CookiesMiddleware.* None"):
         started(**settings, DOWNLOADER_MIDDLEWARES={_SCRAPY_COOKIES: 710})
-    with pytest.raises(ValueError, match="CookiesMiddleware.* None"):
+    with pytest.raises(ValueError, match=r"CookiesMiddleware.* None"):
         started(ADDONS={}, DOWNLOADER_MIDDLEWARES={_MIDDLEWARE: 700})
     started(**settings, DOWNLOADER_MIDDLEWARES={CookiesMiddleware: None})
 
@@ -117,6 +117,13 @@ def test_sessions_without_cookies_are_an_error() -> None:
     with pytest.raises(ValueError, match="COOKIES_ENABLED"):
         started(**settings, COOKIES_ENABLED=False)
     started(**settings)
+
+
+def test_a_session_of_something_else_than_a_domain_is_an_error() -> None:
+    settings = {"GLEANERY_SESSIONS": True, "GLEANERY_GROUP": "prices"}
+    with pytest.raises(ValueError, match="GLEANERY_SESSION_DOMAINS"):
+        started(**settings, GLEANERY_SESSION_DOMAINS=["https://shop.example/"])
+    started(**settings, GLEANERY_SESSION_DOMAINS=".shop.example, www.bücher.example")
 
 
 def test_settings_are_read_and_the_token_is_not_shown() -> None:

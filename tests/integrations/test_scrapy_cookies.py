@@ -200,6 +200,47 @@ def test_a_crawl_waits_for_the_lease_of_another_worker(
     assert done.stats["finish_reason"] == "finished"
 
 
+def test_a_site_without_a_session_is_not_leased_or_stored(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    store(client)
+    lease(client, "localhost")
+    settings = settings_of(service, client, GLEANERY_LEASE=True, GLEANERY_LEASE_WAIT=0)
+    urls = f"http://localhost:{site.server_port}/welcome {site.url}/"
+    done = crawl(tmp_path, "PageSpider", settings, urls=urls)
+    assert sorted(site.received) == ["", *values(0)]
+    assert done.stats["finish_reason"] == "finished"
+    assert done.stats["gleanery/sessions"] == 1
+    assert stored(client, host="localhost") == {}
+    assert stored(client)[COOKIE] == f"{SECRET}1"
+
+
+def test_the_settings_can_choose_the_sites_that_have_a_session(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    store(client)
+    settings = settings_of(service, client, GLEANERY_SESSION_DOMAINS=["localhost"])
+    urls = f"http://localhost:{site.server_port}/welcome {site.url}/"
+    crawl(tmp_path, "PageSpider", settings, urls=urls)
+    assert site.received == ["", ""]
+    assert stored(client, host="localhost") == {"visitor": "1"}
+    assert stored(client) == {COOKIE: f"{SECRET}0"}
+
+
+def test_crawls_lease_the_sites_of_the_settings_in_the_same_order(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    held = lease(client)
+    domains = f"localhost,{HOST}"
+    settings = settings_of(service, client, GLEANERY_LEASE=True, GLEANERY_SESSION_DOMAINS=domains)
+    url = f"http://localhost:{site.server_port}/"
+    running = RunningCrawl(tmp_path, "PageSpider", settings, urls=url)
+    wait_until(lambda: f"Waiting for the lease of {HOST}" in running.log)
+    assert [each["id"] for each in client.get("/v1/sessions/leases").json()] == [held]
+    assert client.delete(f"/v1/sessions/leases/{held}").status_code == 200
+    assert running.wait().stats["gleanery/sessions"] == 2
+
+
 def test_a_crawl_ends_if_it_does_not_get_the_lease(
     service: Service, client: Client, site: CookieSite, tmp_path: Path
 ) -> None:

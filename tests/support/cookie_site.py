@@ -16,6 +16,7 @@ _TTL = "Max-Age=604800"
 class CookieSite(ThreadingHTTPServer):
     """``/`` renews the cookie, ``/logout`` deletes it, ``/redirect`` renews it and leads to ``/``.
 
+    ``/welcome`` sets a cookie of another name, for everybody.
     The value of the cookie is the secret and a number, which each renewal increases.
     """
 
@@ -53,6 +54,8 @@ class _Connection(BaseHTTPRequestHandler):
         self.wfile.write(value.encode())
 
     def _new_cookies(self, value: str) -> list[str]:
+        if self.path == "/welcome":
+            return ["visitor=1"]
         if self.path == "/logout":
             return [f"{COOKIE}=; Path=/; Max-Age=0"]
         if not value.startswith(SECRET):

@@ -20,8 +20,11 @@ from gleanery.integrations.scrapy.coroutines import (
     close_spider,
     start,
 )
+from gleanery.integrations.scrapy.session_settings import SessionSettings
 from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 from gleanery.integrations.scrapy.site_session import SiteSession
+from gleanery.integrations.scrapy.sites import group_by_site
+from gleanery.integrations.scrapy.stored_sites import StoredSites
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -37,35 +40,6 @@ class SessionUnavailable(IgnoreRequest):
     """The session of a request cannot be used. The log says why, and the spider is closed."""
 
 
-class SessionSettings(NamedTuple):
-    """Settings of sessions."""
-
-    profile: str
-    has_lease: bool
-    lease_seconds: int
-    lease_wait: float
-    store_seconds: float
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> SessionSettings:
-        settings = crawler.settings
-        read = cls(
-            profile=settings.get("GLEANERY_PROFILE") or "default",
-            has_lease=settings.getbool("GLEANERY_LEASE"),
-            lease_seconds=settings.getint("GLEANERY_LEASE_SECONDS", 300),
-            lease_wait=settings.getfloat("GLEANERY_LEASE_WAIT", 600.0),
-            store_seconds=settings.getfloat("GLEANERY_SESSION_SECONDS", 60.0),
-        )
-        if not 1 <= read.lease_seconds <= 3600:
-            raise ValueError("GLEANERY_LEASE_SECONDS must be between 1 and 3600")
-        if read.lease_wait < 0 or read.store_seconds <= 0:
-            raise ValueError(
-                "GLEANERY_LEASE_WAIT must not be negative, and GLEANERY_SESSION_SECONDS "
-                "must be more than 0"
-            )
-        return read
-
-
 class SessionKey(NamedTuple):
     """Identification of a session in the crawl."""
 
@@ -78,11 +52,12 @@ class CrawlSessions:
 
     def __init__(self, crawler: Crawler, jar_of: Callable[[str], CookieJar]) -> None:
         settings = GleanerySettings.from_crawler(crawler)
-        self.settings = SessionSettings.from_crawler(crawler)
+        self.settings = SessionSettings.from_scrapy(crawler.settings)
         self._crawler = crawler
         self._jar_of = jar_of
         self._runner = CoroutineRunner()
         self._client = settings.async_client(max_retries=patient_retries(crawler.settings))
+        self._sites = StoredSites(self._client, self.settings.domains)
         self._sessions: dict[SessionKey, SiteSession] = {}
         self._loading: dict[SessionKey, list[Deferred[None]]] = {}
         self._timer: Timer | None = None
@@ -94,12 +69,9 @@ class CrawlSessions:
 
         The first request to a site loads it, and the others wait for that.
         """
-        while key in self._loading:
-            waiting: Deferred[None] = Deferred()
-            self._loading[key].append(waiting)
-            await maybe_deferred_to_future(waiting)
-        if not self._failure and key not in self._sessions:
-            await self._load(key)
+        if key not in self._sessions:
+            for each in self._loaded_with(key):
+                await self._load_once(each)
         session = self._sessions.get(key)
         if session is not None and not session.is_usable:
             self._fail(f"The lease of the session of {key.domain} has ended", _LEASE_LOST)
@@ -123,6 +95,25 @@ class CrawlSessions:
         await self._runner.run(self._client.aclose())
         self._runner.close()
 
+    def _loaded_with(self, key: SessionKey) -> list[SessionKey]:
+        """Return the sessions to load for a request.
+
+        All crawls lease the sites of the settings in the same order, so that two of them never
+        wait for each other.
+        """
+        chosen = self.settings
+        if not chosen.has_lease or key.domain not in chosen.domains:
+            return [key]
+        return [SessionKey(key.profile, domain) for domain in sorted(chosen.domains)]
+
+    async def _load_once(self, key: SessionKey) -> None:
+        while key in self._loading:
+            waiting: Deferred[None] = Deferred()
+            self._loading[key].append(waiting)
+            await maybe_deferred_to_future(waiting)
+        if not self._failure and key not in self._sessions:
+            await self._load(key)
+
     async def _load(self, key: SessionKey) -> None:
         self._loading[key] = []
         session = SiteSession(self._client, key.domain, key.profile)
@@ -135,14 +126,17 @@ class CrawlSessions:
             for cookie in cookies:
                 self._jar_of(key.profile).set_cookie(cookie)
             self._sessions[key] = session
-            self._count("gleanery/sessions")
-            _log.info("Loaded %d cookies of the session of %s", len(cookies), key.domain)
+            if session.is_kept:
+                self._count("gleanery/sessions")
+                _log.info("Loaded %d cookies of the session of %s", len(cookies), key.domain)
         finally:
             for waiting in self._loading.pop(key):
                 waiting.callback(None)
 
     async def _obtain(self, session: SiteSession) -> list[Cookie]:
         chosen = self.settings
+        if not await self._sites.has(session.domain, session.profile):
+            return []
         if not chosen.has_lease:
             return await session.load()
         return await session.acquire(
@@ -164,8 +158,10 @@ class CrawlSessions:
     async def _store_changes(self, is_last: bool = False) -> None:
         await maybe_deferred_to_future(self._store_lock.acquire())
         try:
+            profiles = {key.profile for key in self._sessions}
+            sites = {profile: group_by_site(self._jar_of(profile)) for profile in profiles}
             for key, session in list(self._sessions.items()):
-                changed = session.changes(self._jar_of(key.profile))
+                changed = session.changes(sites[key.profile].get(key.domain, []))
                 if changed:
                     await self._store(session, changed, is_last)
         finally:
