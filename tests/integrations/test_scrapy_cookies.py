@@ -13,6 +13,7 @@ from examples.shop import SESSION, running_shop
 from tests.support.browser import chromium_path
 from tests.support.cookie_site import COOKIE, SECRET, CookieSite, running_cookie_site
 from tests.support.crawls import ASYNCIO, SELECT, RunningCrawl, crawl
+from tests.support.forwarder import Forwarder
 from tests.support.service import Client, Service
 from tests.support.waiting import wait_until
 
@@ -278,6 +279,34 @@ def test_a_crawl_ends_when_the_lease_is_lost(
     assert done.stats["finish_reason"] == "gleanery_lease_lost"
     assert done.stats["gleanery/lease_lost"] == 1
     assert stored(client)[COOKIE] == f"{SECRET}0"
+
+
+@pytest.mark.parametrize("reactor", [ASYNCIO, SELECT], ids=["asyncio", "select"])
+def test_the_end_of_a_crawl_does_not_wait_long_for_a_service_that_hangs(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path, reactor: str
+) -> None:
+    store(client)
+    store(client, host="localhost")
+    gate = Forwarder(("127.0.0.1", int(service.url.rsplit(":", 1)[1])))
+    gate.start()
+    settings = settings_of(
+        service,
+        client,
+        GLEANERY_URL=f"http://127.0.0.1:{gate.port}",
+        GLEANERY_LEASE=True,
+        GLEANERY_CLOSE_SECONDS=1,
+        TWISTED_REACTOR=reactor,
+    )
+    urls = f"http://localhost:{site.server_port}/ {site.url}/ {site.url}/slow"
+    running = RunningCrawl(tmp_path, "PageSpider", settings, urls=urls)
+    wait_until(lambda: len(site.received) == 3)
+    gate.freeze()
+    site.pause.set()
+    done = running.wait()
+    gate.stop()
+    assert done.stats["gleanery/session_store_errors"] == 2
+    assert done.log.count("cookies of") == 4  # two were loaded, and two are not stored
+    assert done.log.count("ends by itself") == 2
 
 
 def test_a_crawl_ends_without_a_session_if_the_token_cannot_read_it(
