@@ -107,13 +107,16 @@ class ItemSpider(scrapy.Spider):
 
 
 class FileSpider(scrapy.Spider):
-    """Yields one item with files at the URLs of its argument."""
+    """Yields items, each with files at the URLs of its argument."""
 
     name = "files"
     urls = ""
+    number = "1"
 
     async def start(self) -> AsyncIterator[Any]:
         yield scrapy.Request("data:,")
 
     def parse(self, response: Response) -> Iterator[Any]:
-        yield {"url": "https://shop.example/1", "file_urls": self.urls.split()}
+        for number in range(1, int(self.number) + 1):
+            urls = [url.format(number=number) for url in self.urls.split()]
+            yield {"url": f"https://shop.example/{number}", "file_urls": urls}

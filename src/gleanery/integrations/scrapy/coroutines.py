@@ -128,7 +128,7 @@ async def download(crawler: Crawler, request: Request) -> Response:
 def is_closing(crawler: Crawler) -> bool:
     """Return True if the spider closes, for whatever reason. Scrapy has no signal for it."""
     slot = getattr(crawler.engine, "_slot", None)
-    return not crawler.crawling or slot is None or slot.closing is not None
+    return not crawler.crawling or getattr(slot, "closing", None) is not None
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:
