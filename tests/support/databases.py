@@ -124,6 +124,11 @@ _UNDO = {
         script="CREATE INDEX reviews_of_job ON reviews (group_id, job_id)",
     ),
     "identity_format": _Undo({"groups": "identity_format"}),
+    "session_revisions": _Undo(
+        {},
+        "session_revisions",
+        script="ALTER TABLE organizations ADD COLUMN session_revision INTEGER NOT NULL DEFAULT 0",
+    ),
 }
 
 
