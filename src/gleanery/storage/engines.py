@@ -12,15 +12,21 @@ from gleanery.storage.sqlite.database import SqliteDatabase
 from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
 
 
-def create_engine(settings: Settings) -> Engine:
+def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
+    """Creates the engine. Only the service uses replicas; other commands need the newest state."""
     if settings.database is None:
         return SqliteDatabase(settings.sqlite_file)
     # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
     from gleanery.storage.postgres.tenant_scope import SessionScope, TransactionScope
 
-    scope = TransactionScope() if settings.pooling == "transaction" else SessionScope()
-    return PostgresDatabase(settings.database, settings.pool_size, scope, settings.listen_database)
+    return PostgresDatabase(
+        settings.database,
+        settings.pool_size,
+        TransactionScope if settings.pooling == "transaction" else SessionScope,
+        settings.listen_database,
+        settings.replica if with_replicas else (),
+    )
 
 
 @asynccontextmanager

@@ -22,6 +22,7 @@ from gleanery.storage.database import (
     PageRead,
     PageTooLarge,
     PoolState,
+    ReplicaState,
     Row,
     Transaction,
 )
@@ -30,6 +31,7 @@ from gleanery.storage.postgres import pooling, row_security
 from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
+from gleanery.storage.postgres.replicas import Replica, Replicas
 from gleanery.storage.postgres.tenant_scope import SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
@@ -86,10 +88,13 @@ class PostgresDatabase:
         self,
         url: str,
         pool_size: int,
-        scope: TenantScope | None = None,
+        new_scope: Callable[[], TenantScope] = SessionScope,
         listen_url: str | None = None,
+        replica_urls: Sequence[str] = (),
     ) -> None:
-        self._connections = ConnectionPool(url, pool_size, scope or SessionScope())
+        """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
+        self._connections = ConnectionPool(url, pool_size, new_scope())
+        self._replicas = Replicas(replica_urls, pool_size, new_scope)
         self._listen_url = listen_url
         self._listener = Listener(listen_url or url)
         self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
@@ -101,12 +106,21 @@ class PostgresDatabase:
     def pool_state(self) -> PoolState:
         return self._connections.state
 
+    @property
+    def replica_states(self) -> Sequence[ReplicaState]:
+        return [
+            ReplicaState(replica.host, replica.is_usable, replica.lag_seconds)
+            for replica in self._replicas.all
+        ]
+
     async def open(self, create: bool = True) -> None:
         if self._listen_url is not None:
             check_url(self._listen_url, "--listen-database")
         await self._connections.open()
+        self._replicas.start(self.read)
 
     async def close(self) -> None:
+        await self._replicas.close()
         await self._listener.close()
         await self._connections.close()
 
@@ -190,6 +204,10 @@ class PostgresDatabase:
     def for_tenant(self, organization_id: int) -> Database:
         assert organization_id >= NO_TENANT
         return _PostgresHandle(self, organization_id)
+
+    def for_replica(self, organization_id: int) -> Database | None:
+        replica = self._replicas.choose()
+        return None if replica is None else _PostgresHandle(replica, organization_id)
 
     def for_all_tenants(self) -> Database:
         return _PostgresHandle(self, ALL_TENANTS)
@@ -300,7 +318,7 @@ async def _try_to_lock(transaction: Transaction) -> bool:
 class _PostgresHandle(NamedTuple):
     """A handle with the rows of one tenant, or of all."""
 
-    database: PostgresDatabase
+    database: PostgresDatabase | Replica
     organization_id: int
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
