@@ -12,8 +12,8 @@ import pytest
 from gleanery.settings import Settings
 from tests.support.outputs import output
 from tests.support.process import gleanery_in_process
-from tests.support.service import DAY, Client, Clock, Service
-from tests.support.warehouse import Warehouse, isolate_dlt
+from tests.support.service import DAY, Clock, Service
+from tests.support.warehouse import Warehouse, copied, isolate_dlt, source, stored
 
 pytestmark = pytest.mark.thorough
 ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -23,24 +23,6 @@ ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def warehouse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Warehouse:
     isolate_dlt(monkeypatch, tmp_path)
     return Warehouse(tmp_path)
-
-
-def source(service: Service, client: Client, *groups: str, **options: Any) -> Any:
-    from gleanery.integrations.dlt import gleanery_source
-
-    return gleanery_source(list(groups) or ["group"], service.url, client.token or "", **options)
-
-
-def copied(warehouse: Warehouse, table: str = "outputs_group") -> dict[int, tuple[int, bool]]:
-    rows = warehouse.rows(table)
-    assert len({row["output_id"] for row in rows}) == len(rows)
-    assert not any(row["deleted"] for row in rows)
-    return {row["id"]: (row["data__number"], row["is_approved"]) for row in rows}
-
-
-def stored(client: Client, group: str = "group", **query: Any) -> dict[int, tuple[int, bool]]:
-    items = client.items(group, limit=1000, **query)
-    return {item["id"]: (item["data"]["number"], item["is_approved"]) for item in items}
 
 
 def test_dlt_pulls_a_group_and_then_only_what_changed(

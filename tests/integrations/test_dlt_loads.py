@@ -1,0 +1,41 @@
+"""Loads of the dlt source that fail, are interrupted, or go to another kind of destination."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.outputs import output
+from tests.support.service import Service
+from tests.support.warehouse import Warehouse, copied, isolate_dlt, source, stored
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="session"),
+]
+
+
+@pytest.fixture
+def warehouse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Warehouse:
+    isolate_dlt(monkeypatch, tmp_path)
+    return Warehouse(tmp_path)
+
+
+def test_a_load_that_fails_loses_no_change(warehouse: Warehouse, timed_service: Service) -> None:
+    """The destination rejects the rows. The next run loads them, and the one after continues."""
+    client = timed_service.client()
+    results = client.store("group", output(1), output(2))["results"]
+    warehouse.load(source(timed_service, client))
+    client.store("group", output(3, data={"number": 3}), output(4, data={"number": None}))
+    client.delete(f"/v1/outputs/group/{results[0]['output_id']}")
+    warehouse.execute("ALTER TABLE copy.outputs_group ALTER data__number SET NOT NULL")
+    with pytest.raises(Exception, match="NOT NULL"):
+        warehouse.load(source(timed_service, client))
+    client.store("group", output(2, data={"number": 22}))
+    warehouse.execute("ALTER TABLE copy.outputs_group ALTER data__number DROP NOT NULL")
+    warehouse.pipeline.run(source(timed_service, client))
+    assert copied(warehouse) != stored(client)
+    warehouse.load(source(timed_service, client))
+    assert copied(warehouse) == stored(client)
+    assert len(copied(warehouse)) == 3
