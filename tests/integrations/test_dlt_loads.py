@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,3 +40,39 @@ def test_a_load_that_fails_loses_no_change(warehouse: Warehouse, timed_service: 
     warehouse.load(source(timed_service, client))
     assert copied(warehouse) == stored(client)
     assert len(copied(warehouse)) == 3
+
+
+def pipeline_into_files(folder: Path) -> Any:
+    import dlt
+
+    files = dlt.destinations.filesystem(folder.as_uri())
+    return dlt.pipeline("files", destination=files, dataset_name="copy")
+
+
+def test_a_destination_that_keeps_old_rows_is_an_error_for_outputs_but_not_for_the_log(
+    warehouse: Warehouse, timed_service: Service, tmp_path: Path
+) -> None:
+    client = timed_service.client()
+    client.store("group", output(1))
+    pipeline = pipeline_into_files(tmp_path / "files")
+    both = {"changes": True}
+    with pytest.raises(Exception, match=r"outputs_group.*delete-insert.*changes=True"):
+        pipeline.run(source(timed_service, client, **both))
+    pipeline.run(source(timed_service, client, **both).with_resources("changes_group"))
+    [written] = (tmp_path / "files" / "copy" / "changes_group").iterdir()
+    assert written.stat().st_size > 0
+
+
+@pytest.mark.parametrize("disposition", ["append", "replace", {"strategy": "upsert"}])
+def test_a_disposition_that_keeps_old_rows_is_an_error(
+    warehouse: Warehouse, timed_service: Service, disposition: Any
+) -> None:
+    client = timed_service.client()
+    client.store("group", output(1))
+    if isinstance(disposition, dict):
+        disposition = {"disposition": "merge", **disposition}
+    with pytest.raises(Exception, match="delete-insert"):
+        warehouse.load(source(timed_service, client), write_disposition=disposition)
+    parallel = source(timed_service, client).parallelize()
+    with pytest.raises(Exception, match="delete-insert"):
+        warehouse.load(parallel, write_disposition=disposition)

@@ -96,6 +96,7 @@ def _changes_resource(feed: Feed) -> DltResource:
 
 
 def _load_outputs(feed: Feed) -> Iterator[list[Row]]:
+    tables.require_exact_merge()
     with Client(feed.base_url, feed.token) as client:
         position = _open_position(feed, client)
         if _has_expired(feed, client, position.cursor):
