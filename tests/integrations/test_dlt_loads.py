@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.outputs import output
-from tests.support.service import Service
+from tests.support.service import DAY, Clock, Service
 from tests.support.warehouse import Warehouse, copied, isolate_dlt, source, stored
 
 pytestmark = [
@@ -40,6 +41,29 @@ def test_a_load_that_fails_loses_no_change(warehouse: Warehouse, timed_service: 
     warehouse.load(source(timed_service, client))
     assert copied(warehouse) == stored(client)
     assert len(copied(warehouse)) == 3
+
+
+def test_a_lost_position_puts_no_change_into_the_log_twice(
+    warehouse: Warehouse, timed_service: Service, clock: Clock, tmp_path: Path
+) -> None:
+    """A run is killed after its rows are stored and before its position is, in a new container.
+
+    The next run reads the changes of earlier days with other cursors.
+    """
+    client = timed_service.client()
+    client.store("group", *(output(n, data={"number": n, "list": [n, n]}) for n in range(5)))
+    options = {"changes": True}
+    warehouse.load(source(timed_service, client, **options))
+    warehouse.execute("DELETE FROM copy._dlt_pipeline_state")
+    shutil.rmtree(tmp_path / "dlt")
+    clock.move(seconds=2 * DAY)
+    client.store("group", output(5))
+    restarted = Warehouse(tmp_path)
+    assert restarted.load(source(timed_service, client, **options))["changes_group"] == 6
+    log = restarted.rows("changes_group")
+    assert sorted(row["data__number"] for row in log) == [0, 1, 2, 3, 4, 5]
+    assert len(restarted.rows("changes_group__data__list")) == 10
+    assert copied(restarted) == stored(client)
 
 
 def pipeline_into_files(folder: Path) -> Any:

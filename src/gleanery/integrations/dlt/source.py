@@ -59,7 +59,7 @@ def gleanery_source(
         token: Token with the scope ``outputs:read``.
         view: ``"approved"`` loads each output in its last approved version.
         changes: Adds a resource ``changes_<group_id>`` for each group: a log of its changes, to
-            which each run appends.
+            which each run adds.
         page_size: Number of changes in one request, at most 1000.
 
     Yields:
@@ -89,7 +89,9 @@ def _changes_resource(feed: Feed) -> DltResource:
     resource: DltResource = dlt.resource(
         _load_changes,
         name=feed.resource,
-        write_disposition="append",
+        write_disposition="merge",
+        # a cursor is not a key: that of an old change depends on the day of the run
+        primary_key=("output_id", "change", "change_date"),
         columns=tables.CHANGE_COLUMNS,
     )(feed)
     return resource

@@ -16,15 +16,16 @@ Columns = dict[str, TColumnSchema]
 _DATES: Columns = {
     name: {"data_type": "timestamp"} for name in ("create_date", "update_date", "last_scraped_date")
 }
+# Of the rows with the same key in a run, dlt keeps the one with the last position.
+_CURSOR: TColumnSchema = {"data_type": "bigint", "dedup_sort": "desc"}
 OUTPUT_COLUMNS: Columns = {
     **_DATES,
-    # Of an output that changes during a run, dlt keeps the row with the last position.
-    "cursor": {"data_type": "bigint", "dedup_sort": "desc"},
+    "cursor": _CURSOR,
     "deleted": {"data_type": "bool", "hard_delete": True},
 }
 CHANGE_COLUMNS: Columns = {
     **_DATES,
-    "cursor": {"data_type": "bigint"},
+    "cursor": _CURSOR,
     "change_date": {"data_type": "timestamp"},
 }
 
