@@ -220,6 +220,48 @@ def test_values_become_columns(warehouse: Warehouse, timed_service: Service) -> 
 
 
 @ON_SQLITE
+def test_members_with_the_same_column_keep_their_values(
+    warehouse: Warehouse, timed_service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = timed_service.client()
+    case = {"number": 1, "Price": 10, "price": 20, "list": [{"A": 1, "a": 2}], "": 3, " ": 4}
+    script = {"number": 2, "価格": 30, "名前": "椅子", "Price": 40}
+    client.store("group", output(1, data=case), output(2, data=script))
+    warehouse.load(source(timed_service, client))
+    first, second = sorted(warehouse.rows("outputs_group"), key=lambda row: row["data__number"])
+    assert values(first) == [1, 3, 4, 10, 20]
+    assert values(second) == [2, 30, 40, "椅子"]
+    assert (first["data__price"], second["data__price"]) == (20, 40)
+    assert first["data__price_0b090ddd"] == 10
+    [element] = warehouse.rows("outputs_group__data__list")
+    assert {1, 2} <= set(element.values())
+    assert "'価格', '名前'" in caplog.text
+    client.store("group", output(2, data=script | {"価格": 31}))
+    warehouse.load(source(timed_service, client))
+    [changed] = [row for row in warehouse.rows("outputs_group") if row["data__number"] == 2]
+    assert values(changed) == [2, 31, 40, "椅子"]
+    assert changed.keys() == second.keys()
+
+
+@ON_SQLITE
+def test_another_naming_convention_keeps_names_in_other_scripts(
+    warehouse: Warehouse, timed_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHEMA__NAMING", "duck_case")
+    client = timed_service.client()
+    client.store("group", output(1, data={"価格": 30, "名前": "椅子"}))
+    warehouse.load(source(timed_service, client))
+    [row] = warehouse.rows("outputs_group")
+    assert (row["data__価格"], row["data__名前"]) == (30, "椅子")
+
+
+def values(row: dict[str, Any]) -> list[Any]:
+    """Values of the columns of data."""
+    found = [row[name] for name in row if name.startswith("data__") and row[name] is not None]
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
+
+
+@ON_SQLITE
 def test_json_columns_hold_all_of_data(warehouse: Warehouse, timed_service: Service) -> None:
     client = timed_service.client()
     client.store("group", output(1, data={"list": [1, {"a": None}], "A": 1, "a": 2, "b": 10**30}))

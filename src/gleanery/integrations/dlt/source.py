@@ -13,6 +13,7 @@ from msgspec import Raw
 from gleanery.client import Client, CursorExpired
 from gleanery.client.filters import View
 from gleanery.integrations.dlt import tables
+from gleanery.integrations.dlt.member_names import MemberNames
 from gleanery.integrations.dlt.position import Position
 from gleanery.integrations.dlt.rows import (
     Paths,
@@ -142,10 +143,11 @@ def _load(
         feed.group, cursor=position.cursor, view=feed.view, page_size=feed.page_size
     )
     doubles: Paths | None = None
+    names = MemberNames(feed.group)
     for page in pager.raw_pages():
         if doubles is None:
             doubles = paths_of_doubles(client.fields(feed.group))
         rows = [to_row(change, doubles) for change in page]
         position.cursor = rows[-1]["cursor"]
-        yield rows
+        yield names.separate(rows)
     position.cursor = pager.cursor

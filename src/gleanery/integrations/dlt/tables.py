@@ -53,7 +53,7 @@ def require_exact_merge() -> None:
     if DestinationCapabilitiesContext not in Container():
         return  # the rows are extracted without a destination
     table = dlt.current.resource().compute_table_schema()
-    name = table["name"]
+    name = table["name"] or ""
     if resolve_merge_strategy({name: table}, table) != "delete-insert":
         raise ValueError(
             f"The table {name!r} would keep old and deleted rows, because it is not loaded with "
