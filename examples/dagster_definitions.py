@@ -7,6 +7,7 @@ GLEANERY_URL, GLEANERY_TOKEN and SCRAPER_FOLDER are environment variables of the
 import os
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -29,9 +30,10 @@ def run(command: str) -> None:
 @dg.asset(retry_policy=RETRIES)
 def shop_prices() -> None:
     """The outputs of the group shop-prices."""
+    start = datetime.now(UTC).isoformat(timespec="seconds")
     run("scrapy crawl shop")
     # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
-    run("python check_scrape.py shop-prices shop --outputs 290")
+    run(f"python check_scrape.py shop-prices shop --since {start} --outputs 290")
 
 
 @dg.asset(deps=[shop_prices], retry_policy=RETRIES)
