@@ -229,8 +229,9 @@ def test_airflow_tries_again_and_fails(airflow: Project) -> None:
 # --- Dagster --------------------------------------------------------------------------------------
 
 _RUN = """
-import sys
+from datetime import timedelta
 import dagster as dg
+import dagster_definitions
 from dagster_definitions import daily, definitions, job
 
 with dg.instance_for_test() as instance:
@@ -243,6 +244,8 @@ with dg.instance_for_test() as instance:
         print(type(daily.evaluate_tick(context).run_requests[0]).__name__)
         instance.create_run_for_job(resolved, status=dg.DagsterRunStatus.STARTED)
         print(daily.evaluate_tick(context).skip_message)
+        dagster_definitions.LONGEST_RUN = timedelta(0)
+        print(type(daily.evaluate_tick(context).run_requests[0]).__name__)
 """
 
 
@@ -255,14 +258,15 @@ def run_dagster(project: Project, **variables: str) -> list[str]:
 
 @needs_schedulers
 def test_dagster_scrapes_and_copies_one_run_at_a_time(project: Project) -> None:
-    *_, result, requested, skipped = run_dagster(project)
+    *_, result, requested, skipped, requested_later = run_dagster(project)
     assert (result, requested) == ("success 0", "RunRequest")
     assert skipped == "The run before has not ended"
+    assert requested_later == "RunRequest"  # a run that was lost does not stop the schedule
     assert len(project.copied()) == 300
 
 
 @needs_schedulers
 def test_dagster_tries_again_and_fails(project: Project) -> None:
-    *_, result, _, _ = run_dagster(project, **broken(project))
+    *_, result, _, _, _ = run_dagster(project, **broken(project))
     assert result == "failure 2"
     assert not (project.folder / "copy").exists()
