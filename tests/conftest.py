@@ -31,7 +31,7 @@ _CLIENT_FOLDERS = (Path("tests/client"), Path("tests/cli/data"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let make quick run the tests of the client on SQLite only, and none in a browser."""
+    """Let make quick run no test in a browser, and make test those of the client on SQLite only."""
     folders = [config.rootpath / folder for folder in _CLIENT_FOLDERS]
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if parameters is None or parameters.params.get("engine") != "postgres":
             continue
         if any(folder in item.path.parents for folder in folders):
-            item.add_marker(pytest.mark.thorough)
+            item.add_marker(pytest.mark.extended)
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,7 @@ from tests.support.waiting import wait_for_next_second, wait_until
 # --- backups ------------------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_a_backup_under_load_is_complete_and_consistent(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]

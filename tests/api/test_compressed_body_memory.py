@@ -38,6 +38,7 @@ def test_ten_gigabytes_in_a_small_body_need_no_memory(
     assert grown < 80 * MIB
 
 
+@pytest.mark.extended
 @both_codings
 def test_memory_does_not_grow_with_the_length_of_a_compressed_body(
     request: pytest.FixtureRequest, tmp_path: Path, coding: str

@@ -196,6 +196,7 @@ def test_old_scrapes_and_their_shapes_are_forgotten(timed: Client, clock: Clock)
     assert by_path(found["fields"]).keys() == {'["field 39"]'}
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_many_shapes_are_counted_together(client: Client) -> None:
     store(client, *({f"field{number}": number} for number in range(300)), {"field1": "text"})

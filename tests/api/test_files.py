@@ -702,6 +702,7 @@ def test_a_file_that_is_found_by_its_source_is_kept_for_an_output(
 # --- size and names -----------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 @PROC
 def test_memory_does_not_grow_with_the_size_of_a_file(

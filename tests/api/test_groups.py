@@ -229,6 +229,7 @@ def deep(levels: int) -> dict[str, Any]:
     return inner
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Service) -> None:
     """The validation time doubles with each level of such data."""

@@ -209,6 +209,7 @@ def test_a_deletion_removes_all_rows_and_blobs(
         running.stop()
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_a_killed_deletion_continues_on_the_next_call(fresh: Settings) -> None:
     where = database_options(fresh)

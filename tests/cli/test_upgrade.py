@@ -136,6 +136,7 @@ def is_unready(url: str) -> bool:
     return httpx2.get(f"{url}/readyz", verify=NO_TLS).status_code == 503
 
 
+@pytest.mark.extended
 def test_an_upgrade_under_load_fails_no_request_and_loses_no_write(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -443,6 +443,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 @ON_SQLITE
 def test_a_crawler_that_is_killed_continues_without_a_loss(

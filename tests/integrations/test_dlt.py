@@ -169,6 +169,7 @@ def test_dlt_has_the_right_copy_after_a_restore(warehouse: Warehouse, tmp_path: 
     service.stop()
 
 
+@pytest.mark.extended
 @ON_SQLITE
 def test_the_approved_view_has_tables_of_its_own_pipeline(
     warehouse: Warehouse, timed_service: Service

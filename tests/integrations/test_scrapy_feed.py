@@ -54,6 +54,7 @@ def test_a_feed_is_stored(service: Service, client: Client, tmp_path: Path, reac
     assert again.stats["gleanery/feed_unchanged"] == 2500
 
 
+@pytest.mark.extended
 def test_keys_are_those_of_the_item_pipeline(
     service: Service, client: Client, tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_invalid_items_are_logged_and_the_feed_is_kept(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.extended
 def test_a_feed_that_cannot_be_sent_is_kept_and_can_be_sent_later(
     service: Service, client: Client, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def files_of(client: Client) -> list[tuple[str, str]]:
     return [(file["field"], file["file_checksum"]) for file in item["files"]]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "headers", [{"ETag": 'W/"1"'}, {"Last-Modified": "Tue, 17 Nov 2026 00:00:00 GMT"}]
 )

@@ -75,6 +75,7 @@ _BROWSER = """
 """
 
 
+@pytest.mark.extended
 def test_items_are_stored_beside_scrapy_playwright(
     tmp_path: Path, service: Service, client: Client
 ) -> None:

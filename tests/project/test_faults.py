@@ -46,6 +46,7 @@ def test_killing_the_service_loses_nothing(made: Environment, engine: str) -> No
     assert holds(kill.kill_service(made, engine, rounds=2))
 
 
+@pytest.mark.extended
 def test_killing_one_of_two_workers_loses_nothing(made: Environment) -> None:
     assert holds(kill.kill_worker(made, rounds=2))
 
@@ -76,6 +77,7 @@ def test_holders_that_count_too_slowly_are_noticed(made: Environment) -> None:
     assert " 0 overlaps" not in result.outcome
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ENGINES)
 def test_readers_of_the_approved_view_are_exact_while_the_service_is_killed(
     made: Environment, engine: str
@@ -123,6 +125,7 @@ def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:
     assert holds(log_stalled.stall_log(made))
 
 
+@pytest.mark.extended
 def test_tls_connections_do_not_use_all_descriptors(made: Environment) -> None:
     assert holds(tls.exhaust_descriptors(made))
 

@@ -16,7 +16,7 @@ from tests.support.service import Service
 __all__ = ["folder"]
 
 pytestmark = [
-    pytest.mark.thorough,
+    pytest.mark.extended,  # make examples runs it
     pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="session"),
 ]
 

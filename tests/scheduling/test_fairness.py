@@ -167,6 +167,7 @@ def is_stored(client: Client) -> bool:
     return answer.status_code == 200
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_costly_schemas_do_not_delay_the_schema_of_another_organization(
     service: Service, monkeypatch: pytest.MonkeyPatch

@@ -40,6 +40,7 @@ def begin(client: Client, kind: str) -> None:
         client.delete("/v1/groups/group/jobs/job")
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["approve", "delete"])
 def test_a_bulk_job_continues_after_a_crash(

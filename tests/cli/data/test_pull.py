@@ -165,6 +165,7 @@ def test_a_pull_that_follows_stops_with_everything_stored(
     assert numbers(tmp_path) == [1, 2, 3]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("renames", range(4))
 def test_a_kill_loses_nothing_and_duplicates_nothing(
     gleanery: CommandLine,

@@ -118,6 +118,7 @@ PATTERNS = (
 )
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_time_to_read_grows_with_the_size(name: str) -> None:
