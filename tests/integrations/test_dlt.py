@@ -245,6 +245,7 @@ def test_members_with_the_same_column_keep_their_values(
 
 
 @ON_SQLITE
+@pytest.mark.extended
 def test_another_naming_convention_keeps_names_in_other_scripts(
     warehouse: Warehouse, timed_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

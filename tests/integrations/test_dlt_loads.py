@@ -87,6 +87,7 @@ def test_a_destination_that_keeps_old_rows_is_an_error_for_outputs_but_not_for_t
     assert written.stat().st_size > 0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("disposition", ["append", "replace", {"strategy": "upsert"}])
 def test_a_disposition_that_keeps_old_rows_is_an_error(
     warehouse: Warehouse, timed_service: Service, disposition: Any
