@@ -51,7 +51,11 @@ def test_a_lost_position_puts_no_change_into_the_log_twice(
     The next run reads the changes of earlier days with other cursors.
     """
     client = timed_service.client()
-    client.store("group", *(output(n, data={"number": n, "list": [n, n]}) for n in range(5)))
+    made = [output(n, data={"number": n, "list": [n, n]}) for n in range(6)]
+    *_, last = client.store("group", *made)["results"]
+    client.delete(f"/v1/outputs/group/{last['output_id']}")
+    clock.move(seconds=31 * DAY)
+    timed_service.sweep(clock)  # purges the deletion, so old changes get cursors of a catch-up
     options = {"changes": True}
     warehouse.load(source(timed_service, client, **options))
     warehouse.execute("DELETE FROM copy._dlt_pipeline_state")
