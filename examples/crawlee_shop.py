@@ -87,7 +87,7 @@ async def main() -> None:
         GleaneryStorageClient(
             GROUP, JOB, key_field="sku", file_fields=["data_sheet"]
         ) as storage_client,
-        session_pool(client, domain, login=log_in, wait=60) as pool,
+        session_pool(client, domain, login=log_in, login_cookies=["shop_session"], wait=60) as pool,
     ):
         crawler = ParselCrawler(
             request_handler=create_router(client),

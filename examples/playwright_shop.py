@@ -92,7 +92,14 @@ def main() -> None:
         scraper = Scraper(client, shop_url)
         browser = playwright.chromium.launch(**options)
         domain = urlsplit(shop_url).hostname or ""
-        with session(client, browser, domain, login=scraper.log_in, wait=60) as shop:
+        with session(
+            client,
+            browser,
+            domain,
+            login=scraper.log_in,
+            login_cookies=["shop_session"],
+            wait=60,
+        ) as shop:
             report = client.push(GROUP, scraper.outputs(shop))
         browser.close()
     print(f"{report.created} created, {report.updated} updated, {report.unchanged} unchanged")

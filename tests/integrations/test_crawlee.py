@@ -1,4 +1,4 @@
-"""Crawlee with a real service: datasets as outputs, batches, purges, and a pool of logins."""
+"""Crawlee with a real service: datasets as outputs, batches and purges."""
 
 from __future__ import annotations
 
@@ -13,21 +13,16 @@ from typing import Any, TypeVar
 
 import pytest
 from crawlee.configuration import Configuration
-from crawlee.sessions import SessionPool
 from crawlee.storage_clients import MemoryStorageClient
 from crawlee.storages import Dataset
 
 from examples import shop
 from gleanery import AsyncClient, Client
-from gleanery.client import Conflict, PushFailed
-from gleanery.integrations.crawlee import (
-    GleaneryStorageClient,
-    LoginExpired,
-    SessionChanged,
-    session_pool,
-)
+from gleanery.client import PushFailed
+from gleanery.client._async.pusher import AsyncPusher
+from gleanery.client.models import Fields
+from gleanery.integrations.crawlee import GleaneryStorageClient
 from gleanery.integrations.crawlee.dataset_client import GleaneryDatasetClient
-from tests.support.browser import chromium_path
 from tests.support.faulty_server import CLOSE, faulty_server, respond
 from tests.support.process import environment
 from tests.support.service import Service
@@ -36,6 +31,7 @@ from tests.support.waiting import wait_for_next_second
 
 ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 HOST = "shop.example"
+URL = f"https://{HOST}/listing"
 STORED = {"created": 1, "updated": 0, "unchanged": 0, "lines": 1, "skipped": 0, "errors": []}
 T = TypeVar("T")
 
@@ -119,8 +115,8 @@ def test_an_invalid_item_is_logged_and_others_are_stored(
     storage.run(push())
     assert storage.stored() == [1, 2]
     assert storage.storage.report.skipped == 3
-    assert "'https://shop.example/x' is not stored: item 1: sku: is missing" in caplog.text
-    assert "sku 6 is not stored: item 2: bytes has no JSON form" in caplog.text
+    assert "'https://shop.example/x' is not stored: sku: is missing" in caplog.text
+    assert "sku 6 is not stored: bytes has no JSON form" in caplog.text
     assert "with the members price is not stored" in caplog.text
 
 
@@ -190,6 +186,67 @@ def test_a_purge_starts_anew_and_deletes_nothing(storage: Storage) -> None:
     assert len(list(storage.client.changes("prices"))) == 4
 
 
+@pytest.mark.thorough
+@ON_SQLITE
+def test_no_item_is_missing_after_a_purge_if_a_call_takes_seconds(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = AsyncPusher._send
+
+    async def send_slowly(pusher: AsyncPusher, batch: Any) -> None:
+        await send(pusher, batch)
+        wait_for_next_second()
+
+    text = "x" * 600_000  # so each item has a request of its own
+
+    async def run(*numbers: int) -> list[Any]:
+        dataset = await storage.open().create_dataset_client()
+        await dataset.push_data([item(number, url=URL, text=text) for number in numbers])
+        return await prices(dataset)
+
+    assert storage.run(run(1, 2)) == [1, 2]
+    wait_for_next_second()
+    monkeypatch.setattr(AsyncPusher, "_send", send_slowly)
+    assert storage.run(run(2, 3)) == [2, 3]
+
+
+@ON_SQLITE
+def test_no_item_is_missing_after_a_purge_if_another_crawler_stores_at_the_same_time(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_fields = AsyncClient.fields
+
+    async def read_late(client: AsyncClient, group: str, job: str) -> Fields:
+        wait_for_next_second()
+        storage.client.push(group, [item(9)], job_id=job, key_field="sku")
+        return await read_fields(client, group, job)
+
+    monkeypatch.setattr(AsyncClient, "fields", read_late)
+
+    async def run() -> list[Any]:
+        dataset = await storage.open().create_dataset_client()
+        await dataset.push_data([item(1), item(2)])
+        return await prices(dataset)
+
+    assert sorted(storage.run(run())) == [1, 2, 9]
+    assert storage.storage.report.created == 2
+    assert storage.storage.report.unchanged == 0
+
+
+@ON_SQLITE
+def test_a_first_batch_can_have_many_invalid_items(storage: Storage) -> None:
+    async def run() -> list[Any]:
+        dataset = await storage.open().create_dataset_client()
+        invalid = [{"price": number} for number in range(150)]
+        await dataset.push_data([*invalid, item(1), item(2), *invalid])
+        return await prices(dataset)
+
+    assert storage.run(run()) == [1, 2]
+    report = storage.storage.report
+    assert (report.skipped, report.items) == (300, 302)
+    assert report.batches < 20, "not a request for each item"
+
+
 @ON_SQLITE
 def test_without_a_purge_a_dataset_has_all_outputs_of_its_job(storage: Storage) -> None:
     async def run(number: int) -> list[Any]:
@@ -207,7 +264,8 @@ def test_without_a_purge_a_dataset_has_all_outputs_of_its_job(storage: Storage) 
 def test_datasets_with_a_name_or_an_alias_are_jobs(storage: Storage) -> None:
     async def run() -> None:
         opened = storage.open()
-        for options in ({"name": "offers"}, {"alias": "drafts"}, {}):
+        datasets: list[dict[str, Any]] = [{"name": "offers"}, {"alias": "drafts"}, {}]
+        for options in datasets:
             dataset = await Dataset.open(**options, storage_client=opened)
             await dataset.push_data(item(1))
         named = await opened.create_dataset_client(name="offers")
@@ -224,6 +282,44 @@ def test_datasets_with_a_name_or_an_alias_are_jobs(storage: Storage) -> None:
 
     storage.run(run())
     assert [storage.stored(job) for job in ("shop", "offers", "drafts")] == [[1], [1], [1]]
+
+
+@ON_SQLITE
+def test_storage_clients_with_two_tokens_store_in_two_organizations(service: Service) -> None:
+    first, second = Storage(service), Storage(service)
+
+    async def push(storage: Storage, number: int) -> None:
+        dataset = await Dataset.open(storage_client=storage.open())
+        await dataset.push_data(item(number))
+
+    async def run() -> None:
+        await push(first, 1)
+        await push(second, 2)
+
+    asyncio.run(run())
+    assert (first.stored(), second.stored()) == ([1], [2])
+    assert (first.storage.report.created, second.storage.report.created) == (1, 1)
+
+
+@ON_SQLITE
+def test_a_storage_client_can_be_used_after_another_one_is_closed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = service.token()
+    monkeypatch.setenv("GLEANERY_URL", service.url)
+    monkeypatch.setenv("GLEANERY_TOKEN", token)
+
+    async def run(number: int) -> int:
+        async with GleaneryStorageClient(
+            "prices", "shop", storage_client=MemoryStorageClient()
+        ) as storage:
+            await (await Dataset.open(storage_client=storage)).push_data(item(number))
+        return storage.report.created
+
+    async def run_twice() -> list[int]:
+        return [await run(1), await run(2)]
+
+    assert asyncio.run(run_twice()) == [1, 1]
 
 
 @ON_SQLITE
@@ -300,110 +396,6 @@ def test_a_token_that_cannot_read_can_store(service: Service) -> None:
     assert writer.storage.report.created == 1
 
 
-# --- sessions -----------------------------------------------------------------------------------
-
-
-def cookie(value: str) -> dict[str, Any]:
-    return {
-        "cookies": [{"name": "sid", "value": value, "domain": HOST, "path": "/", "expires": -1}],
-        "origins": [],
-    }
-
-
-def saved(client: Client, profile: str = "default") -> Any:
-    return client.session(HOST, profile=profile).playwright()["cookies"][0]["value"]
-
-
-async def use(pool: SessionPool, profile: str, value: str | None = None) -> str | None:
-    """Returns the cookie of a session. With a value, a response changes it."""
-    session = await pool.get_session_by_id(profile)
-    assert session is not None
-    before = session.cookies["sid"]
-    if value is not None:
-        session.cookies.set("sid", value, domain=HOST)
-    return before
-
-
-def test_a_pool_has_a_session_for_each_profile(storage: Storage) -> None:
-    storage.client.session(HOST, profile="ada").store(cookie("a"))
-    storage.client.session(HOST, profile="bob").store(cookie("b"))
-
-    async def run() -> None:
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, HOST, profiles=["bob", "ada"]) as pool, pool:
-            assert pool.session_count == 2
-            assert await use(pool, "ada", "a2") == "a"
-            assert await use(pool, "bob") == "b"
-            session = await pool.get_session_by_id("ada")
-            assert session is not None
-            session.retire()
-            while (await pool.get_session()).id != "ada":
-                pass
-            assert await use(pool, "ada") == "a2", "the next session has the changed cookies"
-            with pytest.raises(Conflict):
-                await session_pool(client, HOST, profiles=["ada"]).__aenter__()
-
-    storage.run(run())
-    assert (saved(storage.client, "ada"), saved(storage.client, "bob")) == ("a2", "b")
-
-
-@ON_SQLITE
-def test_a_cookie_of_one_host_stays_one_in_a_browser(storage: Storage) -> None:
-    storage.client.session(HOST).store(cookie("first"))
-
-    async def run() -> None:
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, HOST) as pool, pool:
-            session = await pool.get_session()
-            changed = [{"name": "sid", "value": "second", "domain": HOST, "path": "/"}]
-            session.cookies.set_cookies_from_playwright_format(changed)  # type: ignore[arg-type]
-
-    storage.run(run())
-    [found] = storage.client.session(HOST).playwright()["cookies"]
-    assert (found["domain"], found["value"]) == (HOST, "second")
-
-
-@ON_SQLITE
-def test_a_pool_logs_in_where_no_login_is_stored(storage: Storage) -> None:
-    async def log_in(profile: str) -> dict[str, Any]:
-        return cookie(f"new {profile}")
-
-    async def run() -> None:
-        client = AsyncClient(storage.url, storage.token)
-        with pytest.raises(LoginExpired, match="is not stored"):
-            await session_pool(client, HOST).__aenter__()
-        async with session_pool(client, HOST, login=log_in) as pool, pool:
-            assert await use(pool, "default") == "new default"
-
-    storage.run(run())
-    assert saved(storage.client) == "new default"
-
-
-@pytest.mark.parametrize("lease", [True, False])
-@ON_SQLITE
-def test_a_pool_saves_after_an_error_but_not_over_changes_of_others(
-    lease: bool, storage: Storage
-) -> None:
-    storage.client.session(HOST).store(cookie("first"))
-
-    async def run(value: str | None, theirs: str | None = None) -> None:
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, HOST, lease=lease) as pool, pool:
-            await use(pool, "default", value)
-            if theirs is None:
-                raise KeyError
-            storage.client.session(HOST).store(cookie(theirs))
-
-    with pytest.raises(KeyError):
-        storage.run(run("second"))
-    assert saved(storage.client) == "second"
-    with pytest.raises(SessionChanged):
-        storage.run(run("mine", theirs="theirs"))
-    assert saved(storage.client) == "theirs"
-    storage.run(run(None, theirs="theirs again"))
-    assert saved(storage.client) == "theirs again"
-
-
 @pytest.mark.parametrize("tool", ["crawlee", "playwright"])
 def test_a_missing_library_is_named(tool: str) -> None:
     program = f"import sys; sys.modules[{tool!r}] = None; import gleanery.integrations.{tool}"
@@ -420,6 +412,7 @@ def test_the_shop_is_scraped_on_two_days(service: Service, tmp_path: Path) -> No
 
 _CRAWL = """
 import asyncio, os, signal, sys
+from crawlee import ConcurrencySettings
 from crawlee.crawlers import ParselCrawler
 from gleanery.integrations.crawlee import GleaneryStorageClient
 
@@ -436,7 +429,11 @@ async def scrape(context):
 
 async def main():
     storage_client = GleaneryStorageClient("names", "shop")
-    crawler = ParselCrawler(request_handler=scrape, storage_client=storage_client)
+    crawler = ParselCrawler(
+        request_handler=scrape,
+        storage_client=storage_client,
+        concurrency_settings=ConcurrencySettings(desired_concurrency=2, max_concurrency=2),
+    )
     await crawler.run([f"{shop}/?page={page}" for page in range(1, 16)])
 
 asyncio.run(main())
@@ -466,39 +463,6 @@ def test_a_crawler_that_is_killed_continues_without_a_loss(
             assert crawl(site.url, last=0, CRAWLEE_PURGE_ON_START="0") == 0
             assert client.group("names").outputs == shop.PRODUCTS
         assert site.counts["listing"] < 2 * 15
-
-
-@pytest.mark.thorough
-@ON_SQLITE
-def test_a_browser_of_crawlee_uses_the_stored_login(storage: Storage, tmp_path: Path) -> None:
-    pytest.importorskip("browserforge", reason="needs crawlee[playwright]")
-    path = chromium_path()
-
-    async def run(site: shop.Shop) -> None:
-        from crawlee.crawlers import PlaywrightCrawler, PlaywrightCrawlingContext
-
-        async def scrape(context: PlaywrightCrawlingContext) -> None:
-            sku = await context.page.locator(".sku").text_content()
-            await context.push_data({"url": context.page.url, "sku": sku, "price": 0})
-
-        client = AsyncClient(storage.url, storage.token)
-        async with session_pool(client, "127.0.0.1") as pool:
-            crawler = PlaywrightCrawler(
-                request_handler=scrape,
-                storage_client=storage.open(),
-                session_pool=pool,
-                browser_launch_options={"executable_path": path, "chromium_sandbox": False},
-                max_request_retries=0,
-            )
-            await crawler.run([f"{site.url}/products/1", f"{site.url}/products/2"])
-
-    with shop.running_shop() as site:
-        state = cookie(site.session)
-        state["cookies"][0] |= {"name": shop.SESSION, "domain": "127.0.0.1"}
-        storage.client.session("127.0.0.1").store(state)
-        storage.run(run(site))
-    outputs = storage.client.outputs("prices")
-    assert sorted(output.data["sku"] for output in outputs) == ["SKU-0001", "SKU-0002"]
 
 
 def test_requests_to_the_service_are_not_logged(storage: Storage) -> None:

@@ -81,6 +81,15 @@ def state_of(site: shop.Shop, value: str | None = None, expires: float = -1) -> 
     return {"cookies": [cookie], "origins": []}
 
 
+def consent(expires: float = -1) -> dict[str, Any]:
+    """Cookie that every visitor gets. It is no login."""
+    return {"name": "consent", "value": "yes", "domain": HOST, "path": "/", "expires": expires}
+
+
+def stored_names(client: Client) -> set[str]:
+    return {cookie["name"] for cookie in client.session(HOST).playwright()["cookies"]}
+
+
 def stored_value(client: Client) -> Any:
     [cookie] = client.session(HOST).playwright()["cookies"]
     return cookie["value"]
@@ -231,7 +240,8 @@ def test_the_error_of_a_block_tells_that_the_session_is_not_saved(
     gleanery.session(HOST).store(state_of(site))
 
     def fail() -> None:
-        with session(gleanery, browser, HOST):
+        with session(gleanery, browser, HOST) as opened:
+            set_cookie(opened.context, "late")
             end_leases(service)
             raise KeyError
 
@@ -244,17 +254,20 @@ def test_the_error_of_a_block_tells_that_the_session_is_not_saved(
 @pytest.mark.parametrize("lease", [True, False])
 @ON_SQLITE
 def test_changes_of_another_client_are_not_overwritten(
-    lease: bool, gleanery: Client, browser: Browser, site: shop.Shop
+    lease: bool,
+    gleanery: Client,
+    browser: Browser,
+    site: shop.Shop,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     gleanery.session(HOST).store(state_of(site))
-
-    def change_both() -> None:
-        with session(gleanery, browser, HOST, lease=lease) as opened:
-            set_cookie(opened.context, "mine")
-            gleanery.session(HOST).store(state_of(site, "theirs"))
-
-    with pytest.raises(SessionChanged, match="another client has changed it since it was loaded"):
-        change_both()
+    with session(gleanery, browser, HOST, lease=lease) as opened:
+        set_cookie(opened.context, "mine")
+        gleanery.session(HOST).store(state_of(site, "theirs"))
+        with pytest.raises(SessionChanged, match="another client has changed it since it was"):
+            opened.save()
+        caplog.clear()
+    assert "another client has changed it since it was loaded" in caplog.text
     assert stored_value(gleanery) == "theirs"
     with session(gleanery, browser, HOST, lease=lease) as opened:
         set_cookie(opened.context, "mine")
@@ -265,22 +278,187 @@ def test_changes_of_another_client_are_not_overwritten(
 
 
 @ON_SQLITE
-def test_cookies_that_the_site_has_deleted_are_deleted_on_request(
+def test_without_a_lease_a_session_can_be_saved_several_times(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+    with session(gleanery, browser, HOST, lease=False) as opened:
+        for value in ("first", "second"):
+            set_cookie(opened.context, value)
+            opened.save()
+            assert stored_value(gleanery) == value
+            other = {**consent(), "domain": "other.example", "value": value}
+            gleanery.session("other.example").store({"cookies": [other], "origins": []})
+
+
+@ON_SQLITE
+def test_a_session_without_changes_is_not_saved(
     gleanery: Client, browser: Browser, site: shop.Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
+    state = state_of(site, expires=time.time() + 10_000 * 86_400)  # a browser shortens it
+    state["origins"] = [{"origin": site.url, "localStorage": [{"name": "a", "value": "b"}]}]
+    gleanery.session(HOST).store(state)
+    before = gleanery.session(HOST).export().etag
+    with session(gleanery, browser, HOST, lease=False) as opened:
+        opened.new_page().goto(f"{site.url}/products/1")
+        opened.save()
+    assert gleanery.session(HOST).export().etag == before
+    with session(gleanery, browser, HOST, lease=False) as opened:
+        gleanery.session(HOST).store(state_of(site, "theirs"))
+    assert stored_value(gleanery) == "theirs"
+    assert "another client" not in caplog.text
+
+
+@ON_SQLITE
+def test_cookies_that_the_site_has_deleted_are_deleted(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
     state = state_of(site)
-    state["cookies"].append({**state["cookies"][0], "name": "basket"})
+    state["cookies"].append(consent())
     gleanery.session(HOST).store(state)
     with session(gleanery, browser, HOST) as opened:
-        opened.context.clear_cookies(name="basket")
-    assert len(gleanery.session(HOST).playwright()["cookies"]) == 2
-    with session(gleanery, browser, HOST, replace=True) as opened:
-        opened.context.clear_cookies(name="basket")
-    assert stored_value(gleanery) == site.session
+        page = opened.new_page()
+        page.goto(site.url)
+        page.evaluate("document.cookie = 'consent=; path=/; max-age=0'")
+    assert stored_names(gleanery) == {shop.SESSION}
     with session(gleanery, browser, HOST, replace=True) as opened:
         opened.context.clear_cookies()
+    with pytest.raises(LoginExpired, match="has expired"):
+        session(gleanery, browser, HOST).__enter__()
+
+
+@ON_SQLITE
+def test_replace_deletes_entries_that_the_browser_no_longer_has(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    state = state_of(site)
+    state["origins"] = [{"origin": site.url, "localStorage": [{"name": "a", "value": "b"}]}]
+    gleanery.session(HOST).store(state)
+    for replace, left in ((False, 1), (True, 0)):
+        with session(gleanery, browser, HOST, replace=replace) as opened:
+            page = opened.new_page()
+            page.goto(site.url)
+            page.evaluate("localStorage.clear()")
+        assert len(gleanery.session(HOST).playwright()["origins"]) == left
+
+
+@ON_SQLITE
+def test_a_login_in_the_block_that_fails_is_not_saved(
+    gleanery: Client, browser: Browser, site: shop.Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+
+    def fail(opened: BrowserSession) -> None:
+        set_cookie(opened.context, "anonymous")
+        raise ValueError("wrong password")
+
+    def log_in_again() -> None:
+        with session(gleanery, browser, HOST, login=fail) as opened:
+            opened.log_in()
+
+    with pytest.raises(ValueError, match="wrong password"):
+        log_in_again()
     assert stored_value(gleanery) == site.session
-    assert "The session of 127.0.0.1 is empty in the browser, and stays stored" in caplog.text
+    with (
+        session(gleanery, browser, HOST, login=fail) as opened,
+        pytest.raises(ValueError, match="wrong password"),
+    ):
+        opened.log_in()
+    assert stored_value(gleanery) == site.session
+    assert "is not saved: its login failed" in caplog.text
+
+
+@ON_SQLITE
+def test_a_login_in_the_block_is_saved_at_once(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    gleanery.session(HOST).store(state_of(site, "ended"))
+    with session(gleanery, browser, HOST, login=log_in_to(site)) as opened:
+        page = opened.new_page()
+        page.goto(f"{site.url}/products/1")
+        assert page.url.endswith("/login")
+        opened.log_in()
+        assert stored_value(gleanery) == site.session
+    with (
+        session(gleanery, browser, HOST) as opened,
+        pytest.raises(RuntimeError, match="give login"),
+    ):
+        opened.log_in()
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+@ON_SQLITE
+def test_nothing_is_saved_if_the_block_says_that_the_login_has_expired(
+    is_group: bool, gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    gleanery.session(HOST).store(state_of(site))
+    error = LoginExpired("a login form")
+
+    def find_login_form() -> None:
+        with session(gleanery, browser, HOST) as opened:
+            set_cookie(opened.context, "anonymous")
+            raise ExceptionGroup("tasks", [error]) if is_group else error
+
+    with pytest.raises((LoginExpired, ExceptionGroup)):
+        find_login_form()
+    assert stored_value(gleanery) == site.session
+
+
+@pytest.mark.parametrize("expires", [None, -60])
+@ON_SQLITE
+def test_only_the_cookies_of_the_login_count(
+    expires: int | None, gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    state: dict[str, Any] = {"cookies": [consent()], "origins": []}
+    if expires is not None:
+        state["cookies"] += state_of(site, expires=time.time() + expires)["cookies"]
+    gleanery.session(HOST).store(state)
+    names = [shop.SESSION]
+    with pytest.raises(LoginExpired, match=r"has expired \(it needs the cookies shop_session\)"):
+        session(gleanery, browser, HOST, login_cookies=names).__enter__()
+    with session(gleanery, browser, HOST, login=log_in_to(site), login_cookies=names) as opened:
+        assert opened.needs_login
+    with session(gleanery, browser, HOST, login_cookies=names) as opened:
+        assert not opened.needs_login
+    with pytest.raises(TypeError, match="must be a list"):
+        session(gleanery, browser, HOST, login_cookies=shop.SESSION)
+
+
+@ON_SQLITE
+def test_a_check_finds_a_login_that_the_site_has_ended(
+    gleanery: Client, browser: Browser, site: shop.Shop
+) -> None:
+    gleanery.session(HOST).store(state_of(site, "ended"))
+
+    def is_logged_in(opened: BrowserSession) -> bool:
+        page = opened.new_page()
+        page.goto(f"{site.url}/products/1")
+        shown = page.locator(".sku").count()
+        page.close()
+        return shown == 1
+
+    with pytest.raises(LoginExpired, match="has expired"):
+        session(gleanery, browser, HOST, is_logged_in=is_logged_in).__enter__()
+    with session(
+        gleanery, browser, HOST, is_logged_in=is_logged_in, login=log_in_to(site)
+    ) as opened:
+        assert opened.needs_login
+    with session(gleanery, browser, HOST, is_logged_in=is_logged_in) as opened:
+        assert not opened.needs_login
+
+
+@pytest.mark.parametrize("names", [[], [shop.SESSION]])
+@ON_SQLITE
+def test_a_function_that_does_not_log_in_is_an_error(
+    names: list[str], gleanery: Client, browser: Browser
+) -> None:
+    def forget_to_wait(opened: BrowserSession) -> None:
+        if names:
+            opened.context.add_cookies([consent()])  # type: ignore[list-item]
+
+    with pytest.raises(LoginExpired, match="has returned, but there is no login of 127"):
+        session(gleanery, browser, HOST, login=forget_to_wait, login_cookies=names).__enter__()
+    assert gleanery.sessions() == []
 
 
 @ON_SQLITE

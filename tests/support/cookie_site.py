@@ -16,6 +16,7 @@ _TTL = "Max-Age=604800"
 class CookieSite(ThreadingHTTPServer):
     """``/`` renews the cookie, ``/logout`` deletes it, ``/redirect`` renews it and leads to ``/``.
 
+    The first request to ``/refused`` gets the status 403.
     The value of the cookie is the secret and a number, which each renewal increases.
     """
 
@@ -25,6 +26,7 @@ class CookieSite(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Connection)
         self.received: list[str] = []
         """The value of the cookie in each request; empty if there is none."""
+        self.has_refused = False
         self.pause = threading.Event()
         """While it is not set, responses to ``/slow`` wait."""
 
@@ -43,7 +45,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.server.received.append(value)
         if self.path == "/slow":
             self.server.pause.wait()
-        self.send_response(302 if self.path == "/redirect" else 200)
+        self.send_response(self._status())
         self.send_header("Location", "/")
         self.send_header("Content-Type", "text/plain")
         for cookie in self._new_cookies(value):
@@ -51,6 +53,12 @@ class _Connection(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(value)))
         self.end_headers()
         self.wfile.write(value.encode())
+
+    def _status(self) -> int:
+        if self.path == "/refused" and not self.server.has_refused:
+            self.server.has_refused = True
+            return 403
+        return 302 if self.path == "/redirect" else 200
 
     def _new_cookies(self, value: str) -> list[str]:
         if self.path == "/logout":

@@ -19,7 +19,8 @@ class DatasetJob:
     """Job that stores the items of a dataset as outputs.
 
     After ``start_anew``, reading returns only what is stored from then on: the service keeps the
-    outputs of earlier runs. Its time of the first item is the start of this run.
+    outputs of earlier runs. Its time of the first valid item, which is stored alone, is the start
+    of this run.
     """
 
     def __init__(
@@ -48,20 +49,44 @@ class DatasetJob:
         self._is_new = True
         self._start = None
 
+    @property
+    def _needs_start(self) -> bool:
+        return self._is_new and self._start is None
+
     async def store(self, items: list[Item]) -> None:
         """Store items. Log those that are invalid, or raise PushFailed."""
+        done, size = 0, 1
+        while done < len(items):
+            if not self._needs_start:
+                size = len(items)
+            part = items[done : done + size]
+            if await self._store_part(part) and self._needs_start:
+                await self._begin(part)
+            done, size = done + size, 2 * size  # not a request for each of many invalid items
+
+    async def _store_part(self, items: list[Item]) -> int:
+        """Store items, log those that are invalid, and return how many are stored."""
         report = await self._push(items)
         stored = report.created + report.updated + report.unchanged
         self.stored += stored
         _add(self._totals, report)
-        invalid = {error.index for error in report.errors}
         for error in report.errors:
-            _log.error("The item %s is not stored: %s", self._describe(items[error.index]), error)
-        if report.skipped > len(invalid):
-            _log.error("Not stored: %s further items", report.skipped - len(invalid))
-        if self._is_new and self._start is None and stored:
-            valid = (item for index, item in enumerate(items) if index not in invalid)
-            self._start = await self._find_start(next(valid))
+            reason = f"{'.'.join(error.loc)}: {error.msg}" if error.loc else error.msg
+            _log.error("The item %s is not stored: %s", self._describe(items[error.index]), reason)
+        unnamed = report.skipped - len({error.index for error in report.errors})
+        if unnamed > 0:
+            _log.error("Not stored: %s further items", unnamed)
+        return stored
+
+    async def _begin(self, first: list[Item]) -> None:
+        """Let this run start now, with the items that were stored first.
+
+        They are sent again: another crawler may have stored items of the job meanwhile, and then
+        the start is later than their date.
+        """
+        self._start = await self._find_start()
+        if isinstance(self._start, datetime):
+            await self._push(first)
 
     async def _push(self, items: list[Item]) -> PushReport:
         fields = self._fields
@@ -83,17 +108,19 @@ class DatasetJob:
     def _describe(self, item: Item) -> str:
         return self._fields.describe(item) if hasattr(item, "items") else type(item).__name__
 
-    async def _find_start(self, item: Item) -> datetime | ClientError | None:
-        """Return the time at which the service has stored an item just now.
+    async def _find_start(self) -> datetime | ClientError:
+        """Return the time at which the service has last stored an item of the job.
 
         An error is raised when the dataset is read: to store items, reading is not necessary.
         """
-        url = item[self._fields.url]
         try:
-            pager = self._client.outputs(self.group, job_id=self.job, url=url)
-            return max([output.last_scraped_date async for output in pager], default=None)
+            scrapes = (await self._client.fields(self.group, self.job)).scrapes
         except ClientError as error:
             return error
+        if not scrapes:  # somebody has deleted the job
+            return ClientError(f"The job {self.job} was deleted while its dataset was stored")
+        newest = max(scrape.last_seen for scrape in scrapes)
+        return newest.replace(microsecond=0)  # the dates of outputs have whole seconds
 
     async def read(self) -> AsyncIterator[dict[str, Any]]:
         """Iterate over the data of the outputs, oldest change first."""

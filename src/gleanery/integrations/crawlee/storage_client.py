@@ -79,16 +79,8 @@ class GleaneryStorageClient(StorageClient):
             await self._client.aclose()
 
     def get_storage_client_cache_key(self, configuration: Configuration) -> Hashable:
-        """Return a key that is equal for clients with the same storage."""
-        return (
-            super().get_storage_client_cache_key(configuration),
-            self._client.base_url,
-            self._group,
-            self._job,
-            self._fields,
-            self._on_error,
-            self._others.get_storage_client_cache_key(configuration),
-        )
+        """Return a key that no other client has: the same dataset may have another token."""
+        return self, self._others.get_storage_client_cache_key(configuration)
 
     async def create_dataset_client(
         self,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,8 +16,16 @@ from gleanery.client import (
     Conflict,
     ImportResult,
     Lease,
+    LeaseLost,
 )
-from gleanery.integrations.logins.errors import LoginExpired, login_expired, session_changed
+from gleanery.integrations.logins import states
+from gleanery.integrations.logins.errors import (
+    LoginExpired,
+    SessionChanged,
+    has_no_login,
+    login_expired,
+    session_changed,
+)
 
 if TYPE_CHECKING:
     from gleanery.client.session_documents import SessionDocument
@@ -39,6 +48,7 @@ class Login:
         lease: bool,
         seconds: int,
         wait: float | None,
+        login_cookies: Sequence[str] = (),
     ) -> None:
         self._client = client
         self._session = client.session(domain, profile=profile)
@@ -46,6 +56,7 @@ class Login:
         self._exits = ExitStack()
         self.domain = domain
         self.profile = profile
+        self.login_cookies = states.check_names(login_cookies)
         self.lease: Lease | None = None
         self.etag = ""
         self.state: dict[str, Any] = {}
@@ -81,6 +92,13 @@ class Login:
         """False if the lease has ended: another holder may use the session now."""
         return self.lease is None or self.lease.is_held
 
+    def require_held(self) -> None:
+        """Raise LeaseLost if the lease has ended."""
+        if not self.is_held:
+            raise LeaseLost(
+                f"The lease of {self.domain} has ended: another holder may use the session now"
+            )
+
     def save(
         self, document: SessionDocument, *, replace: bool = False, overwrite: bool = False
     ) -> None:
@@ -94,14 +112,19 @@ class Login:
             saved = self._store(document, replace, if_match)
         except Conflict as error:
             raise session_changed(self.domain, error) from error
-        self.etag = saved.etag
+        # Without a lease, the version of a result includes other hosts of the profile.
+        self.etag = saved.etag if self.lease else (self._session.export()).etag
         for loss in saved.losses:
             _log.info("The session of %s is not saved completely: %s", self.domain, loss)
 
     def save_login(self, document: SessionDocument) -> None:
-        """Store a new login, and load it."""
-        self.save(document)
-        self.state = (self._session.export()).content
+        """Store a new login, and load it. If another client has logged in meanwhile, load that."""
+        try:
+            self.save(document)
+        except SessionChanged as error:
+            _log.warning("%s", error)
+        exported = self._session.export()
+        self.state, self.etag = exported.content, exported.etag
         self.problem = self._find_problem()
 
     def _store(
@@ -112,21 +135,27 @@ class Login:
         return self._session.store(document, replace=replace, if_match=if_match)
 
     def _find_problem(self) -> LoginExpired | None:
-        """Return an error if there is no valid cookie, unless the login never had one.
+        """Return an error if there is no valid login.
 
-        The loaded state has no expired records, so only the service knows about them.
+        Without names of cookies, every cookie can be the login, and so can local storage, unless
+        there were cookies. The loaded state has no expired records: only the service knows them.
         """
-        if self.state["cookies"]:
+        names = self.login_cookies
+        if states.has_login(self.state, names) and (names or self.state["cookies"]):
             return None
         summaries = self._client.sessions(self.domain, profile=self.profile)
         has_expired = any(summary.expired for summary in summaries)
-        if self.state["origins"] and not has_expired:
+        if not names and self.state["origins"] and not has_expired:
             return None
-        return login_expired(self.domain, self.profile, has_expired)
+        return login_expired(self.domain, self.profile, bool(summaries), names)
 
 
 class SavedSession:
-    """Session in a tool, which is saved at the end of its block, also after an error."""
+    """Session in a tool, which is saved at the end of its block, also after an error.
+
+    It is not saved if its login has failed, or if the error is LoginExpired: the cookies of an
+    anonymous visitor would replace the login.
+    """
 
     _errors: tuple[type[Exception], ...] = (ClientError,)
     """Errors that can keep the session from being saved."""
@@ -134,9 +163,10 @@ class SavedSession:
     def __init__(self, stored: Login) -> None:
         self._stored = stored
         self._exits = ExitStack()
+        self._has_failed_login = False
 
     def save(self) -> None:
-        """Store the session."""
+        """Store the session, if it has changed."""
         raise NotImplementedError
 
     def __exit__(
@@ -147,15 +177,27 @@ class SavedSession:
     ) -> None:
         if error is None:
             with self._exits:
-                self.save()
+                self._save_at_end()
             return
         try:
             self._save_after(error)
         finally:
             self._exits.__exit__(kind, error, traceback)
 
+    def _save_at_end(self) -> None:
+        """Save the session. A conflict is no error: the work is done, and others have saved."""
+        if self._has_failed_login:
+            _log.warning("The session of %s is not saved: its login failed", self._stored.domain)
+            return
+        try:
+            self.save()
+        except SessionChanged as conflict:
+            _log.warning("%s", conflict)
+
     def _save_after(self, error: BaseException) -> None:
         """Save what the block has changed before its error, which is not replaced by another."""
+        if self._has_failed_login or has_no_login(error):
+            return
         try:
             self.save()
         except self._errors as failure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 from playwright.async_api import Browser, BrowserContext, Download, Error, Page
 
 from gleanery.client import AsyncClient, AsyncLease, ClientError
+from gleanery.integrations.logins import states
 from gleanery.integrations.logins.async_login import AsyncLogin, AsyncSavedSession
-from gleanery.integrations.logins.errors import LoginExpired, SessionChanged
+from gleanery.integrations.logins.errors import (
+    LoginExpired,
+    SessionChanged,
+    login_expired,
+    login_failed,
+)
 
 if TYPE_CHECKING:
     from gleanery.client import StoredFile
@@ -22,6 +28,7 @@ __all__ = ["BrowserSession", "LoginExpired", "SessionChanged", "session", "store
 
 _log = logging.getLogger("gleanery.integrations")
 LoginFunction = Callable[["BrowserSession"], Awaitable[object]]
+LoginCheck = Callable[["BrowserSession"], Awaitable[bool]]
 
 
 def session(
@@ -31,6 +38,8 @@ def session(
     *,
     profile: str = "default",
     login: LoginFunction | None = None,
+    login_cookies: Sequence[str] = (),
+    is_logged_in: LoginCheck | None = None,
     allow_empty: bool = False,
     lease: bool = True,
     seconds: int = 300,
@@ -43,17 +52,31 @@ def session(
         async with session(client, browser, "shop.example", login=log_in) as shop:
             page = await shop.new_page()
 
-    The session is saved at the end of the block, also after an error. If the stored login has
-    expired, or there is none, ``login`` is called with the session, and the result is saved at
-    once. Without it, LoginExpired is raised, unless ``allow_empty`` is True.
+    The session is saved at the end of the block, also after an error other than LoginExpired. If
+    the stored login has expired, or there is none, ``login`` is called with the session. It waits
+    for a proof of the login, and the result is saved at once. Without it, LoginExpired is raised,
+    unless ``allow_empty`` is True.
+
+    ``login_cookies`` are the names of the cookies without which there is no login. Otherwise any
+    cookie counts. ``is_logged_in`` is called with the session, and looks at a page of the site.
 
     The lease lasts ``seconds``, and is renewed until the end of the block. ``wait`` is how long to
     wait for another holder. ``lease=False`` is for logins that several workers use at a time.
     With ``replace``, records that the browser no longer has are deleted at the service, too.
     Other options are those of ``browser.new_context``.
     """
-    stored = AsyncLogin(client, domain, profile, lease=lease, seconds=seconds, wait=wait)
-    return BrowserSession(stored, browser, login, allow_empty, replace, context_options)
+    stored = AsyncLogin(
+        client,
+        domain,
+        profile,
+        lease=lease,
+        seconds=seconds,
+        wait=wait,
+        login_cookies=login_cookies,
+    )
+    return BrowserSession(
+        stored, browser, login, is_logged_in, allow_empty, replace, context_options
+    )
 
 
 class BrowserSession(AsyncSavedSession):
@@ -66,6 +89,7 @@ class BrowserSession(AsyncSavedSession):
         stored: AsyncLogin,
         browser: Browser,
         login: LoginFunction | None,
+        is_logged_in: LoginCheck | None,
         allow_empty: bool,
         replace: bool,
         context_options: dict[str, Any],
@@ -73,10 +97,14 @@ class BrowserSession(AsyncSavedSession):
         super().__init__(stored)
         self._browser = browser
         self._login = login
+        self._is_logged_in = is_logged_in
         self._allow_empty = allow_empty
         self._replace = replace
         self._context_options = context_options
         self._context: BrowserContext | None = None
+        self._loaded: Any = None
+        """State of the context when it was created or last saved."""
+        self._needs_login = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._stored.domain!r}, profile={self._stored.profile!r})"
@@ -91,7 +119,7 @@ class BrowserSession(AsyncSavedSession):
     @property
     def needs_login(self) -> bool:
         """True if the stored login had expired, or there was none."""
-        return self._stored.problem is not None
+        return self._needs_login
 
     @property
     def lease(self) -> AsyncLease | None:
@@ -107,19 +135,38 @@ class BrowserSession(AsyncSavedSession):
         """Open a page in the context."""
         return await self.context.new_page()
 
+    async def log_in(self) -> None:
+        """Log in with the function ``login``, and save the session.
+
+        Raise LoginExpired if there is no login then. After an error, the session is not saved, also
+        not at the end of the block. If another client has saved the session meanwhile, its version
+        is kept.
+        """
+        if self._login is None:
+            raise RuntimeError("There is no function that logs in: give login to session()")
+        self._has_failed_login = True
+        await self._login(self)
+        state: Any = await self.context.storage_state()
+        names = self._stored.login_cookies
+        if not states.has_login(state, names) or not await self._passes_check():
+            raise login_failed(self._stored.domain, names)
+        self._has_failed_login = False
+        await self._save_at_end()
+
     async def save(self, *, overwrite: bool = False) -> None:
-        """Store the cookies and the local storage of the context now.
+        """Store the cookies and the local storage of the context now, if they have changed.
 
         Raise SessionChanged if another client has changed the session meanwhile, unless
         ``overwrite`` is True. Raise LeaseLost if the lease has ended. Nothing is stored then.
         """
         state: Any = await self.context.storage_state()
-        if not state["cookies"] and not state["origins"] and self._replace:
-            _log.warning(
-                "The session of %s is empty in the browser, and stays stored", self._stored.domain
-            )
+        if not overwrite and not states.is_changed(self._loaded, state):
             return
-        await self._stored.save(state, replace=self._replace, overwrite=overwrite)
+        # An empty document would delete everything: only what the browser has lost is deleted.
+        replace = self._replace and bool(state["cookies"] or state["origins"])
+        document = states.with_removed(self._loaded, state)
+        await self._stored.save(document, replace=replace, overwrite=overwrite)
+        self._loaded = state
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as exits:
@@ -132,11 +179,20 @@ class BrowserSession(AsyncSavedSession):
                 storage_state=state, **self._context_options
             )
             exits.push_async_callback(self._close)
+            # A browser shortens an expiry, for example: that is no change by the site.
+            self._loaded = await self._context.storage_state()
+            if problem is None and not await self._passes_check():
+                problem = login_expired(self._stored.domain, self._stored.profile, is_stored=True)
+            self._needs_login = problem is not None
             if problem is not None and self._login is not None:
-                await self._login(self)
-                await self.save()
+                await self.log_in()
+            elif problem is not None and not self._allow_empty:
+                raise problem
             self._exits = exits.pop_all()
         return self
+
+    async def _passes_check(self) -> bool:
+        return self._is_logged_in is None or await self._is_logged_in(self)
 
     async def _close(self) -> None:
         try:
