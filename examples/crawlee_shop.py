@@ -33,9 +33,7 @@ def create_router(client: AsyncClient) -> Router[ParselCrawlingContext]:
     @router.handler("product")
     async def scrape_product(context: ParselCrawlingContext) -> None:
         page, url = context.selector, context.request.loaded_url or context.request.url
-        sheet_url = urljoin(
-            url, page.css("a.pdf").attrib["href"]
-        )  # without a link, Crawlee retries
+        sheet_url = urljoin(url, page.css("a.pdf").attrib["href"])  # an error without the link
         await context.push_data(
             {
                 "sku": page.css(".sku::text").get(),
