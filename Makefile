@@ -19,7 +19,7 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test extended long base pythons proxies browser sessions guides generators integrations examples check bench faults fuzz model format client reference constraints clean
+.PHONY: help demo quick test extended long base pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -27,6 +27,7 @@ help:
 	@echo "make test       run the tests on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (about 20 minutes)"
 	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers, whole scrapes"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
+	@echo "make distributed  run the tests with replicas of PostgreSQL"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
@@ -84,6 +85,10 @@ check: $(VENV)/.dev
 
 extended: $(VENV)/.dev
 	$(PYTEST) -m extended $(ARGS)
+
+# The tests say what they need beside PostgreSQL from PyPI.
+distributed: $(VENV)/.dev
+	$(BIN)/pytest -n 2 -rs --durations=10 tests/distributed $(ARGS)
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)

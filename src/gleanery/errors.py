@@ -77,7 +77,7 @@ class ConfirmationRequired(GleaneryError):
     """The action needs a recent proof that the person has the token."""
 
     def __init__(self) -> None:
-        msg = "Confirm with your access token first: the last sign-in is too long ago"
+        msg = "Sign in again with your token or a login link: the last sign-in is too long ago"
         super().__init__(ErrorDetail(("header", "cookie"), msg, "confirmation_required"))
 
 

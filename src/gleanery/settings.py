@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from gleanery.errors import SettingsError
@@ -94,6 +94,9 @@ _NOT_NEGATIVE = _at_least(0)
 _FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "a folder, not a file")
 _FILE = Check(Path.is_file, "an existing file")
 _POSTGRES_URL = Check(_is_postgres_url, "a URL that starts with postgresql://")
+_POSTGRES_URLS = Check(
+    lambda urls: all(map(_is_postgres_url, urls)), "a URL that starts with postgresql://"
+)
 _NO_BASE_URL = (
     "Give --base-url, the URL under which clients reach the service, such as "
     "https://data.example.com"
@@ -137,6 +140,13 @@ class Settings:
     )
     database: str | None = setting(
         None, "PostgreSQL database to use instead of SQLite.", _POSTGRES_URL
+    )
+    replica: tuple[str, ...] = setting(
+        (),
+        "Streaming replica of the PostgreSQL database, from which full pages are read. The option "
+        "can be repeated; in the variable, URLs are separated by spaces.",
+        _POSTGRES_URLS,
+        default_text="none",
     )
     pool_size: int = setting(10, "Maximum number of PostgreSQL connections per worker.", _POSITIVE)
     secret_key: str | None = setting(
@@ -365,6 +375,8 @@ class Settings:
                 "With --database, set the variable GLEANERY_SECRET_KEY to the key for cookie and "
                 "local-storage values; openssl rand -base64 32 creates one"
             )
+        if self.replica and self.database is None:
+            yield "--replica needs --database, the address of its primary"
         if self.blobs_public_url is not None and self.blobs_folder is not None:
             yield "--blobs-public-url needs --blobs with s3://bucket/prefix"
         if self.rate_limit_storage is not None and self.rate_limit is None:
@@ -396,6 +408,11 @@ class Setting(NamedTuple):
         return f"--{self.name.replace('_', '-')}"
 
     @property
+    def is_list(self) -> bool:
+        """True if the option can be repeated."""
+        return get_origin(self.type) is tuple
+
+    @property
     def variable(self) -> str:
         return f"GLEANERY_{self.name.upper()}"
 
@@ -410,6 +427,8 @@ class Setting(NamedTuple):
 
     def parse(self, text: str) -> Any:
         """Convert the value of the variable to the setting's type. Raises SettingsError."""
+        if self.is_list:
+            return tuple(text.split())
         types = [one for one in get_args(self.type) or [self.type] if one is not type(None)]
         [type_] = types
         if type_ is bool:

@@ -81,6 +81,23 @@ def test_every_read_and_write_of_session_values_is_audited(client: Client) -> No
     ]
 
 
+def test_changed_settings_of_a_group_are_audited(client: Client) -> None:
+    before = log(client)["cursor"]
+    for settings in (
+        {},
+        {"display_name": "Prices", "retain_days": 30},
+        {"display_name": "Prices", "retain_days": 30, "keep_versions": 20},  # the default
+        {"schema": {"type": "object"}, "key_fields": ["sku"], "keep_days": 7},
+    ):
+        assert client.put("/v1/groups/prices", json=settings).status_code == 200
+    found = log(client, before)["entries"]
+    lost = ["display_name", "key_fields", "schema", "retain_days", "keep_days"]
+    assert [(entry["action"], entry["about"]) for entry in found] == [
+        ("set_group", {"group_id": "prices", "settings": ["display_name", "retain_days"]}),
+        ("set_group", {"group_id": "prices", "settings": lost}),
+    ]
+
+
 def test_an_entry_names_the_token_the_date_and_the_request(
     client: Client, service: Service
 ) -> None:

@@ -45,10 +45,10 @@ def test_a_link_ends_with_a_file_name_and_names_the_file(client: Client, nobody:
     group = "a b?c&d é"
     client.store(quote(group, safe=""), output(1))
     link = export_link(client, quote(group, safe=""))
-    assert urlsplit(link).path.endswith("/outputs.ndjson")
+    assert urlsplit(link).path.endswith("/outputs.jsonl")
     response = nobody.get(link)
     assert len(names(response)) == 1
-    name = quote(f"{group}.ndjson", safe="")
+    name = quote(f"{group}.jsonl", safe="")
     expected = f"attachment; filename*=UTF-8''{name}"
     assert response.headers["content-disposition"] == expected
 
@@ -152,7 +152,10 @@ def test_the_creation_of_a_link_is_in_the_audit_log(client: Client) -> None:
     client.store("group", output(1))
     token = int(parse_qs(urlsplit(export_link(client)).query)["token"][0])
     *_, entry = client.get("/v1/audit").json()["entries"]
-    assert (entry["action"], entry["about"]) == ("create_export_link", {"group_id": "group"})
+    assert (entry["action"], entry["about"]) == (
+        "create_export_link",
+        {"group_id": "group", "format": "jsonl"},
+    )
     assert entry["token_id"] == token
 
 

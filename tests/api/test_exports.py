@@ -36,7 +36,7 @@ def exported(client: Client, group: str = "group", **filters: str) -> list[dict[
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/x-ndjson"
     assert response.headers["transfer-encoding"] == "chunked"
-    disposition = "attachment; filename*=UTF-8''group.ndjson"
+    disposition = "attachment; filename*=UTF-8''group.jsonl"
     assert response.headers["content-disposition"] == disposition
     return [json.loads(line) for line in response.text.splitlines()]
 

@@ -74,6 +74,17 @@ def unsigned(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"files": files}
 
 
+def test_the_output_ids_of_a_group_begin_with_the_same_bytes(client: Client) -> None:
+    """So they are neighbours in the primary key; see the module ``hashes``."""
+    starts = {
+        group: {result["output_id"][:8] for result in client.store(group, *outputs)["results"]}
+        for group in ("first", "second")
+        for outputs in [[output(n, job_id=f"job {n % 2}") for n in range(20)]]
+    }
+    assert [len(found) for found in starts.values()] == [1, 1]
+    assert starts["first"] != starts["second"]
+
+
 @pytest.mark.parametrize("length", [1, 200_000])
 def test_one_output_is_as_on_a_page(client: Client, length: int) -> None:
     file = client.post("/v1/files", content=b"bytes").json()

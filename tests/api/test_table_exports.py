@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gleanery.api.examples import EXAMPLES
 from gleanery.api.table_exports import TableExports, TableFile
 from gleanery.errors import Overloaded
 from tests.client.exports.test_type_drift import KINDS
+from tests.support.console import ConsoleClient
 from tests.support.exports import SlowExport, export_link
 from tests.support.outputs import output
 from tests.support.service import Client, Service
@@ -131,7 +133,7 @@ def test_a_link_has_the_format(client: Client, service: Service, format_: str) -
         assert answer.headers["content-disposition"] == disposition
         assert answer.headers["content-type"] == TYPES[format_]
         assert answer.content[:4] in (b"sour", b"PAR1")
-        other = link.replace(f"outputs.{format_}", "outputs.ndjson")
+        other = link.replace(f"outputs.{format_}", "outputs.jsonl")
         assert stranger.get(other).status_code == 404
         other = other.replace(f"format={format_}", "format=jsonl")
         assert stranger.get(other).status_code == 403
@@ -176,6 +178,9 @@ def test_without_the_library_the_message_says_what_to_install(
         [detail] = answer.json()["detail"]
         assert detail["loc"] == ["query", "format"]
         assert "pip install 'gleanery[server,parquet]'" in detail["msg"]
+    assert client.token is not None
+    with closing(ConsoleClient(str(client.base_url), client.token)) as console:
+        assert console.get("/console/api/session").json()["export_formats"] == ["csv", "jsonl"]
 
 
 # --- temporary files ----------------------------------------------------------------------------

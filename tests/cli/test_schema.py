@@ -14,6 +14,7 @@ from gleanery.storage.engines import open_engine
 from tests.support.databases import (
     pretend_newer_schema,
     run_script,
+    store_as_before_prefixes,
     undo_migrations,
     undo_newest_migration,
 )
@@ -173,10 +174,33 @@ def test_commands_that_restore_update_the_schema(settings: Settings) -> None:
 
 
 @pytest.mark.thorough
+def test_a_group_of_an_earlier_program_keeps_its_output_ids(settings: Settings) -> None:
+    service = Service(settings)
+    token = service.token()
+    with service.client(token) as client:
+        client.put("/v1/groups/group", json={})
+        store_as_before_prefixes(settings)
+        stored = client.store("group", output(1), output(2))["results"]
+        assert stored[0]["output_id"][:8] != stored[1]["output_id"][:8]
+    service.stop()
+    undo_migrations(settings, "identity_format")
+    service = Service(settings)
+    with service.client(token) as client:
+        again = client.store("group", *(output(n) for n in range(1, 20)))["results"]
+        assert again[:2] == [{**result, "change": "unchanged"} for result in stored]
+        client.delete("/v1/groups/group")
+        client.store("group", output(1))
+        assert [item["output_id"] for item in client.items("group")] == [stored[0]["output_id"]]
+    service.stop()
+
+
+@pytest.mark.thorough
 def test_outputs_of_an_earlier_program_are_in_the_approved_view(settings: Settings) -> None:
     service = Service(settings)
     token = service.token()
     with service.client(token) as client:
+        client.put("/v1/groups/group", json={})
+        store_as_before_prefixes(settings)
         client.store("group", output(1), output(2, job_id="other"))
         client.post("/v1/reviews/group", json={"job_id": "other", "status": "approved"})
         cursor = client.get("/v1/groups/group").json()["cursor"]

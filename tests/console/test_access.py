@@ -10,12 +10,13 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gleanery.models.responses import AuditAction
+from gleanery.security import console_login
 from gleanery.security.tokens import SCOPES
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.values import timestamps
 from tests.support.console import PERSON, ConsoleClient, ConsolePage, console_page
-from tests.support.console_http import on_engine
+from tests.support.console_http import new_link, on_engine
 from tests.support.service import Service
 
 
@@ -67,8 +68,16 @@ def test_a_token_is_created_shown_once_used_and_revoked(
     console.assert_quiet()
 
 
-def test_a_later_creation_asks_for_the_token(console: ConsolePage, token: str) -> None:
+@pytest.mark.parametrize("has_link", [False, True])
+def test_a_later_creation_asks_for_the_token_or_a_link(
+    service: Service, console: ConsolePage, token: str, has_link: bool
+) -> None:
     """The service says whether the login is fresh; here its answer is replaced once."""
+    proof = token
+    if has_link:
+        with closing(ConsoleClient(service.url, token)) as page:
+            token_id = page.get("/console/api/session").json()["token_id"]
+        proof = console_login.link_address(service.url, new_link(service.settings, token_id))
     console.sign_in(token)
     refused = (
         '{"detail": [{"loc": ["header", "cookie"], "msg": "Confirm", '
@@ -85,14 +94,14 @@ def test_a_later_creation_asks_for_the_token(console: ConsolePage, token: str) -
     dialog = create(console, "Later", "outputs:read")
     console.page.route(pattern, refuse)
     dialog.get_by_role("button", name="Create token").click()
-    field = dialog.get_by_label("Your access token")
+    field = dialog.get_by_label("Sign in again with")
     expect(field).to_be_visible()
     console.page.unroute(pattern)
     field.fill("glean_wrong")
     dialog.get_by_role("button", name="Create token").click()
     expect(dialog.get_by_text("This is not the token of your session")).to_be_visible()
     assert console.violations() == []
-    field.fill(token)
+    field.fill(proof)
     dialog.get_by_role("button", name="Create token").click()
     expect(dialog.get_by_label("New token")).to_be_visible()
 
@@ -154,6 +163,9 @@ ABOUT: dict[str, Any] = {
     "of_person": "Carla \u202e",
     "reason": "expired_token",
     "token_id": 7,
+    "format": "csv",
+    "dry_run": True,
+    "settings": ["display_name", "retain_days"],
 }
 
 
@@ -180,6 +192,12 @@ def test_each_action_is_a_sentence(service: Service, console: ConsolePage, token
     assert "Anna approved job 12 of shop" in sentences
     assert "Anna read 2 cookies of shop.example and 1 other domain" in sentences
     assert "Anna could not sign in: the token had expired" in sentences
+    assert "Anna downloaded shop as CSV" in sentences
+    assert "Anna changed settings of shop: display name, retain days" in sentences
+    assert (
+        "Anna previewed an import of 2 records of shop.example and 1 other domain as CSV"
+        in sentences
+    )
     assert [text for text in sentences if "_" in text or "undefined" in text] == []
     options = (
         console.page.get_by_label("Action")

@@ -78,6 +78,19 @@ def test_the_dialog_shows_the_filters_the_command_and_a_link(console: ConsolePag
     expect(dialog).to_have_count(0)
 
 
+def test_a_format_that_the_service_cannot_write_is_disabled(console: ConsolePage) -> None:
+    page = console.page
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Parquet")).to_be_enabled()
+    dialog.get_by_role("button", name="Cancel").click()
+    formats = {"export_formats": ["csv", "jsonl"]}
+    page.route("**/console/api/session", lambda route: route.fulfill(json=formats))
+    page.get_by_role("button", name="Export").click()
+    expect(dialog.get_by_role("button", name="Parquet")).to_be_disabled()
+    expect(dialog).to_contain_text("Parquet needs a library that the service does not have")
+    assert console.violations() == []
+
+
 def test_an_error_is_shown(console: ConsolePage) -> None:
     page = console.page
     page.route(

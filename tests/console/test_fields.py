@@ -79,6 +79,8 @@ def test_fill_rates_drift_and_scrapes_are_shown(
         assert console.violations() == []
         page.get_by_label("Job").select_option("other <b>job")
         expect(row).to_contain_text("50 %")
+        page.get_by_label("Job").select_option("All jobs")
+        expect(page.locator(".warning")).to_contain_text("accepts what changed")
         assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
         console.assert_quiet()
 
@@ -144,6 +146,9 @@ def test_settings_are_edited_without_changing_the_others(
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".problem, .problem-box")).to_be_visible()
     page.get_by_label("Key fields").fill("number\n")
+    page.get_by_label("Earlier versions").fill("many")
+    page.keyboard.press("Enter")
+    expect(page.locator(".field .problem")).to_contain_text("integer")
     page.get_by_label("Earlier versions").fill("0")
     assert console.violations() == []
     page.keyboard.press("Enter")
@@ -154,7 +159,8 @@ def test_settings_are_edited_without_changing_the_others(
     assert (group["retain_days"], group["keep_versions"], group["keep_days"]) == (None, 0, 30)
     assert "12345678901234567890123" in answer.text
     assert "422" in "".join(console.messages)
-    assert len(console.messages) == 1  # the browser reports the refused request
+    assert len(console.messages) == 2  # the browser reports the refused requests
+    expect(page.get_by_role("heading", level=1)).to_have_text("Mugs")
 
 
 def test_a_reader_cannot_change_a_group(browser: Browser, service: Service, client: Client) -> None:

@@ -33,7 +33,9 @@ def test_groups_have_numbers_and_a_sparkline(console: ConsolePage, client: Clien
     row = console.page.locator("tbody tr")
     for text in ("shop", "4", "25 %", "100 %"):
         expect(row).to_contain_text(text)
-    expect(row.get_by_role("img", name="4 changes in 30 days, 4 today")).to_be_visible()
+    expect(
+        row.get_by_role("img", name="4 changes in 30 days, at most 4 a day, 4 today")
+    ).to_be_visible()
     console.page.keyboard.press("j")
     console.page.keyboard.press("Enter")
     console.page.wait_for_url("**#/groups/shop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -48,7 +49,29 @@ def test_a_waiting_job_says_what_changed(console: ConsolePage, client: Client) -
     row = console.page.locator(".inbox-row")
     for text in ("job", "group", "1 new", "1 changed", "60 %", "Approved", "All fine"):
         expect(row).to_contain_text(text)
+    expect(row).to_contain_text(re.compile("waiting for [0-9]+ (second|minute)s?"))
     assert row.get_attribute("href") == "#/groups/group/review/job"
+    console.assert_quiet()
+
+
+def test_a_group_is_shown_by_its_display_name(console: ConsolePage, client: Client) -> None:
+    client.store("group", output(1))
+    client.put("/v1/groups/group", json={"display_name": HOSTILE})
+    shown = "<img src=x onerror=alert(1)>U+202E"
+    sign_in(console, client)
+    main, crumbs = console.page.locator("#main"), console.page.get_by_label("Breadcrumb")
+    expect(main.locator(".inbox-row")).to_contain_text(shown)
+    console.page.evaluate("location.hash = '#/groups/group/review/job'")
+    console.page.reload()  # no screen has loaded the name
+    expect(crumbs).to_contain_text(shown)
+    for route in ("", "/fields", "/settings"):
+        console.show(f"groups/group{route}")
+        expect(main.get_by_role("heading", level=1)).to_have_text(shown)
+        expect(main.locator(".note code")).to_have_text("group")
+    console.show("groups/group/outputs")
+    expect(crumbs).to_contain_text(shown)
+    console.show("groups")
+    expect(main.get_by_role("link", name=shown)).to_be_visible()
     console.assert_quiet()
 
 
@@ -91,6 +114,13 @@ def test_an_expiring_session_is_shown_without_values(console: ConsolePage, clien
 def test_missing_scopes_are_said(console: ConsolePage, service: Service) -> None:
     console.sign_in(service.token(scopes=frozenset({"session:read"})))
     expect(console.page.locator("#main")).to_contain_text("lacks the scope outputs:read")
+    console.show("sessions")
+    console.assert_quiet()
+    for route, scope in (("groups", "outputs:read"), ("groups/g/review/j", "reviews:read")):
+        console.show(route)
+        expect(console.page.locator(".empty")).to_contain_text(f"It lacks the scope {scope}")
+        expect(console.page.get_by_role("button", name="Try again")).to_have_count(0)
+    console.messages.clear()  # Chromium reports the refused requests
     console.assert_quiet()
 
 

@@ -355,6 +355,17 @@ def test_a_link_signs_in_once_and_leaves_the_address(
         expect(other.page.get_by_label("Access token")).to_be_visible()
 
 
+def test_a_pasted_link_signs_in(service: Service, console: ConsolePage, token: str) -> None:
+    secret = new_link(service.settings, own_token_id(service, token))
+    page = console.page
+    page.goto(f"{console.url}/console")
+    expect(page.get_by_label("Your name")).to_be_focused()
+    page.keyboard.type(PERSON)
+    page.get_by_label("login link").fill(console_login.link_address(console.url, secret))
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_visible()
+
+
 def test_a_used_link_does_not_end_the_present_session(console: ConsolePage, token: str) -> None:
     console.sign_in(token)
     console.page.goto(f"{console.url}/console#login={console_login.new_secret()}")

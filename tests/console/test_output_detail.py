@@ -79,7 +79,7 @@ def test_an_output_is_compared_with_its_last_approved_version(
     expect(value.locator(".output-changes")).to_contain_text("12.5")
     expect(value.locator(".output-changes")).to_contain_text(str(LARGE))
     expect(value.locator(".output-changes dt")).to_have_text(
-        ["price", "note", "story", "tag country"]
+        ["price", "note", "story", "tag: country"]
     )
     value.get_by_role("button", name="Current", exact=True).click()
     expect(value.locator(".value.number")).to_have_text(str(LARGE))
@@ -93,6 +93,7 @@ def test_an_output_is_compared_with_its_last_approved_version(
     page.wait_for_function(
         "text => navigator.clipboard.readText().then(now => now === text)", arg=text
     )
+    page.get_by_text("Technical").click()
     page.get_by_role("button", name="Copy Output ID").click()
     page.wait_for_function(
         "id => navigator.clipboard.readText().then(now => now === id)", arg=output_id
@@ -153,7 +154,7 @@ def test_only_images_by_their_first_bytes_are_shown_and_every_file_can_be_saved(
     with console.page.expect_download() as download:
         console.page.get_by_role("button", name="Download JSON").click()
     assert json.loads(Path(download.value.path()).read_bytes())["output_id"] == output_id
-    expect(console.page.get_by_role("heading", name="Output")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="shop.example/1", exact=True)).to_be_visible()
     assert console.page.evaluate("window.hacked") is None
     assert console.violations() == []
     console.assert_quiet()

@@ -69,7 +69,7 @@ def test_the_newest_change_is_first_and_shows_old_and_new(console: ConsolePage) 
     expect(first).to_contain_text("1 field")
     expect(console.page.get_by_role("grid")).to_have_attribute("aria-rowcount", "-1")
     headers = console.page.get_by_role("columnheader").all_inner_texts()
-    assert [text.strip() for text in headers][:4] == ["Changed", "title", "price", "brand"]
+    assert [text.strip() for text in headers][:4] == ["Updated ↓", "title", "price", "brand"]
 
 
 def test_scrolling_reaches_every_output(console: ConsolePage) -> None:
@@ -87,6 +87,40 @@ def test_scrolling_reaches_every_output(console: ConsolePage) -> None:
     assert len(seen) == COUNT
     assert seen[:3] == ["Product 7", f"Product {COUNT - 1}", f"Product {COUNT - 2}"]
     expect(console.page.get_by_text("This is the oldest output.")).to_be_visible()
+
+
+# The rows arrive in the task of the scroll, before the browser reports it.
+SCROLL_AND_LOAD = """async (top) => {
+    const box = document.querySelector(".outputs-grid");
+    const count = () => document.querySelector(".outputs-body").clientHeight;
+    const before = count();
+    box.scrollTop = top;
+    window.release();
+    const frame = () => new Promise(requestAnimationFrame);
+    while (count() === before) await frame();
+    await frame();
+    return box.scrollTop;
+}"""
+HOLD_OLDER_ROWS = """() => {
+    const { fetch } = window;
+    const released = new Promise((resolve) => { window.release = resolve });
+    window.fetch = async (url, ...rest) => {
+        const response = await fetch(url, ...rest);
+        if (!/rows.*before=/.test(url)) return response;
+        const page = await response.json();
+        window.isHeld = true;
+        await released;
+        return { ok: true, json: async () => page };
+    };
+}"""
+
+
+def test_rows_that_load_after_a_scroll_do_not_undo_it(console: ConsolePage) -> None:
+    console.page.evaluate(HOLD_OLDER_ROWS)
+    show(console)
+    console.page.locator(".outputs-grid").evaluate("box => box.scrollTo(0, 2700)")
+    console.page.wait_for_function("() => window.isHeld")
+    assert console.page.evaluate(SCROLL_AND_LOAD, 1500) == 1500
 
 
 def test_the_time_bar_jumps_to_any_time(console: ConsolePage) -> None:
@@ -107,14 +141,14 @@ def test_the_time_bar_jumps_to_any_time(console: ConsolePage) -> None:
 
 def test_rows_above_a_jump_are_loaded_without_moving_it(console: ConsolePage) -> None:
     show(console)
-    console.page.keyboard.press("G")
+    console.page.keyboard.press("End")
     expect(row(console, "Product 0")).to_be_visible()
     box = console.page.locator(".outputs-grid")
     console.page.wait_for_function("document.querySelector('.outputs-grid').scrollTop >= 3000")
     box.evaluate("box => box.scrollBy(0, -3000)")
     expect(row(console, "Product 0")).to_have_count(0)
     expect(rows(console).first).to_be_visible()
-    console.page.keyboard.press("g")
+    console.page.keyboard.press("Home")
     expect(row(console, "Product 7")).to_be_visible()
 
 
@@ -159,6 +193,65 @@ def test_filters_are_chips_and_in_the_url(console: ConsolePage) -> None:
     expect(row(console, "Product 7")).to_be_visible()
 
 
+def test_the_number_of_outputs_is_shown_without_counting(console: ConsolePage) -> None:
+    show(console)
+    state = console.page.locator(".outputs-state")
+    expect(state).to_contain_text(f"{COUNT} outputs")
+    show(console, "groups/shop/outputs?job_id=job 1")
+    expect(state).to_contain_text(f"{COUNT // 3} outputs")
+    show(console, "groups/shop/outputs?country=France")
+    expect(state).to_contain_text("at least 100 outputs")
+    show(console, "groups/shop/outputs?url=https://shop.example/7")
+    expect(state).to_contain_text("1 output")
+
+
+def test_an_approval_is_not_shown_as_a_change_of_the_value(
+    console: ConsolePage, shop: Client
+) -> None:
+    shop.store("approved", product(1), product(2))
+    shop.store("approved", product(1, price=99))
+    show(console, "groups/approved/outputs")
+    expect(row(console, "Product 1").locator("ins")).to_have_text("99")
+    for job in ("job 1", "job 2"):
+        review = {"job_id": job, "status": "approved"}
+        assert shop.post("/v1/reviews/approved", json=review).status_code == 200
+    for name in ("Product 1", "Product 2"):
+        expect(row(console, name).locator(".outputs-when")).to_contain_text("approved")
+    expect(rows(console).locator("ins")).to_have_count(0)
+
+
+def test_the_group_has_tabs_and_each_key_one_meaning(console: ConsolePage) -> None:
+    show(console)
+    tab = console.page.get_by_role("navigation", name="Group").get_by_role("link", name="Outputs")
+    expect(tab).to_have_attribute("aria-current", "page")
+    console.page.keyboard.press("?")
+    keys = console.page.get_by_role("dialog").locator("kbd").all_inner_texts()
+    assert len(keys) == len(set(keys))
+
+
+def test_the_time_under_the_pointer_is_shown(console: ConsolePage) -> None:
+    show(console)
+    slider(console).hover()
+    expect(console.page.locator(".outputs-moment")).to_have_text(re.compile(r"\d{4}, \d\d:\d\d"))
+    expect(row(console, "Product 7")).to_be_visible()
+    console.page.get_by_role("columnheader").first.hover()
+    expect(console.page.locator(".outputs-moment")).to_have_count(0)
+
+
+def test_the_filters_suggest_what_the_group_has(console: ConsolePage) -> None:
+    show(console)
+    value = console.page.get_by_label("Value")
+    expect(value).to_have_attribute("placeholder", "Exactly, e.g. job 0")
+    console.page.get_by_label("Filter by").select_option("Country")
+    options = console.page.locator("datalist option")
+    expect(options).to_have_count(2)
+    expect(options.nth(0)).to_have_attribute("label", "Germany")
+    value.fill("Germny")
+    value.press("Enter")
+    expect(console.page.get_by_role("alert")).to_contain_text("Do you mean Germany?")
+    console.messages.clear()  # Chromium reports the response 422
+
+
 def test_an_invalid_filter_is_explained(console: ConsolePage) -> None:
     console.open("groups/shop/outputs?region=nonsense!")
     expect(console.page.get_by_role("alert")).to_contain_text("ISO 3166-2")
@@ -179,6 +272,15 @@ def test_chosen_columns_are_kept(console: ConsolePage) -> None:
     console.page.get_by_role("button", name="Columns", exact=True).click()
     console.page.get_by_role("button", name="Use the usual columns").click()
     expect(console.page.get_by_role("columnheader", name="price")).to_be_visible()
+
+
+def test_a_tag_can_be_a_column(console: ConsolePage) -> None:
+    show(console)
+    console.page.get_by_role("button", name="Columns", exact=True).click()
+    console.page.get_by_role("checkbox", name="tag: country").check()
+    console.page.get_by_role("button", name="Show 4 columns").click()
+    expect(console.page.get_by_role("columnheader", name="tag: country")).to_be_visible()
+    expect(row(console, "Product 7")).to_contain_text("France")
 
 
 def test_new_changes_appear_at_the_top_and_wait_elsewhere(

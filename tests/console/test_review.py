@@ -72,7 +72,7 @@ def test_100_decisions_need_at_most_110_keys(client: Client, console: ConsolePag
     store(client, 400)
     page = open_review(console)
     keyboard = Keyboard(page)
-    keyboard.press(*"a" * 40, "2", "Enter", *"a" * 20, "f", "Enter", *"a" * 38)
+    keyboard.press(*"a" * 40, "2", "j", *"a" * 20, "f", "j", *"a" * 38)
     expect(page.get_by_text("100/100 decided")).to_be_visible()
     expect(page.get_by_text("All outputs of the sample are decided")).to_be_visible()
     console.assert_quiet()
@@ -92,7 +92,9 @@ def test_an_approval_covers_what_was_seen(client: Client, console: ConsolePage) 
     page.keyboard.press("A")
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("0 of 3 outputs decided")).to_be_visible()
-    page.keyboard.press("Enter")
+    expect(dialog.get_by_text("Only 0 of 3 outputs are decided.")).to_be_visible()
+    expect(dialog.get_by_label("Comment")).to_be_focused()
+    page.keyboard.press("Control+Enter")
     text = "Job job is approved. 1 output arrived or changed later and is not approved"
     expect(page.get_by_text(text)).to_be_visible()
     approved = {one["data"]["stock"]: one["is_approved"] for one in client.items("group")}
@@ -105,12 +107,13 @@ def test_flagged_outputs_are_sent_back_after_an_approval(
     store(client, 3)
     page = open_review(console)
     page.keyboard.press("1")
+    page.keyboard.press("c")
     page.keyboard.type("Wrong title")
     page.keyboard.press("Enter")
     expect(page.get_by_text("1/3 decided")).to_be_visible()
     page.keyboard.press("A")
     expect(page.get_by_label("Send the 1 flagged output back")).to_be_checked()
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
     approval, return_ = reviews(client)
     assert (approval["status"], approval["output_ids"]) == ("approved", None)
@@ -126,10 +129,16 @@ def test_only_the_flagged_outputs_can_be_sent_back(client: Client, console: Cons
     review(client, "approved")
     page = open_review(console)
     page.keyboard.press("f")
-    page.keyboard.press("Enter")
     page.keyboard.press("R")
-    page.get_by_label("Send back the 1 flagged output only").check()
-    page.get_by_role("button", name="Reject the job").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Reject 3 outputs")).to_be_visible()
+    expect(dialog.get_by_text("Takes their approval back")).to_be_visible()
+    expect(dialog.get_by_role("button", name="All 3 outputs")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    dialog.get_by_role("button", name="Only the 1 flagged output").click()
+    expect(dialog.get_by_text("Takes their approval back")).to_have_count(0)
+    dialog.get_by_role("button", name="Reject 1 output", exact=True).click()
     expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
     assert sum(one["is_approved"] for one in client.items("group")) == 2
 
@@ -137,12 +146,12 @@ def test_only_the_flagged_outputs_can_be_sent_back(client: Client, console: Cons
 def test_every_decision_can_be_undone(client: Client, console: ConsolePage) -> None:
     store(client, 5)
     page = open_review(console)
-    for key in ("a", "a", "3", "Enter", "c"):
+    for key in ("a", "a", "3", "j", "c"):
         page.keyboard.press(key)
     page.keyboard.type("odd")
     page.keyboard.press("Enter")
     expect(page.get_by_text("3/5 decided")).to_be_visible()
-    expect(page.get_by_text("1 flagged ·")).to_be_visible()
+    expect(page.get_by_text("· 1 flagged", exact=True)).to_be_visible()
     for key in "uuuu":
         page.keyboard.press(key)
     expect(page.get_by_text("0/5 decided")).to_be_visible()
@@ -153,14 +162,95 @@ def test_every_decision_can_be_undone(client: Client, console: ConsolePage) -> N
 def test_several_fields_of_one_output_can_be_flagged(client: Client, console: ConsolePage) -> None:
     store(client, 2)
     page = open_review(console)
-    page.keyboard.press("1")
-    page.keyboard.press("Shift+Enter")
-    page.keyboard.press("2")
-    page.keyboard.press("Escape")
-    page.keyboard.press("3")
-    page.keyboard.press("Shift+Enter")
+    for key in "1232":
+        page.keyboard.press(key)
     expect(page.get_by_text("2 flagged fields")).to_be_visible()
     expect(page.get_by_text("1 of 2")).to_be_visible()
+    pressed = {"title": "true", "price": "false", "stock": "true"}
+    for name, state in pressed.items():
+        flag = page.get_by_role("button", name=f"Flag {name}")
+        expect(flag).to_have_attribute("aria-pressed", state)
+    page.get_by_role("button", name="Flag title").click()
+    page.keyboard.press("3")
+    expect(page.get_by_text("0/2 decided")).to_be_visible()
+    page.keyboard.press("u")
+    expect(page.get_by_text("1 flagged field", exact=True)).to_be_visible()
+
+
+def test_a_field_without_a_digit_is_chosen_with_the_arrows(
+    client: Client, console: ConsolePage
+) -> None:
+    client.store("group", output(1, data={f"field{n}": n for n in range(12)}))
+    page = open_review(console)
+    for _ in range(11):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("f")
+    flag = page.get_by_role("button", name="Flag field10")
+    expect(flag).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("c")
+    page.keyboard.type("Ten")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row").filter(has_text="field10")).to_contain_text("Ten")
+
+
+def test_a_note_is_about_the_flag_or_the_output(client: Client, console: ConsolePage) -> None:
+    store(client, 1)
+    page = open_review(console)
+    notes = {"2": "Wrong price", "3": "Wrong stock", "f": "All wrong"}
+    for key, note in notes.items():
+        page.keyboard.press(key)
+        page.keyboard.press("c")
+        page.keyboard.type(note)
+        page.keyboard.press("Enter")
+        expect(page.get_by_text(note)).to_be_visible()
+    page.keyboard.press("C")
+    for note in notes.values():
+        expect(page.get_by_role("dialog").get_by_text(note)).to_be_visible()
+    expect(page.get_by_role("dialog").get_by_text("shop.example/0").first).to_be_visible()
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("Job job is sent back, with 3 findings.")).to_be_visible()
+    found = {one["path"]: one["note"] for one in reviews(client)[0]["findings"]}
+    assert found == {"price": "Wrong price", "stock": "Wrong stock", None: "All wrong"}
+
+
+def test_only_changed_says_why_it_is_disabled(client: Client, console: ConsolePage) -> None:
+    store(client, 2)
+    page = open_review(console)
+    button = page.get_by_role("button", name="Only changed")
+    expect(button).to_be_disabled()
+    expect(button).to_have_attribute("title", "No version of this output is approved")
+    page.keyboard.press("d")
+    expect(page.get_by_text("No version of this output is approved.")).to_be_visible()
+    review(client, "approved")
+    page.reload()
+    expect(button).to_have_attribute("title", "No field differs from the approved version")
+
+
+def test_changed_outputs_come_first(client: Client, console: ConsolePage) -> None:
+    store(client, 60)
+    review(client, "approved")
+    client.store("group", *(product(number, price=1) for number in range(40, 45)))
+    page = open_review(console, f"{ROUTE}?size=20&seed=s")
+    parts = page.get_by_role("group", name="Part of the sample")
+    expect(parts.get_by_role("button").first).to_contain_text("changed")
+    expect(page.get_by_text("Changed since its approval")).to_be_visible()
+    parts.get_by_role("button", name="random").click()
+    expect(page.get_by_text("Random", exact=True)).to_be_visible()
+    page.keyboard.press("k")
+    expect(page.get_by_text("Random", exact=True)).to_have_count(0)
+
+
+def test_the_banner_keeps_its_height(client: Client, console: ConsolePage) -> None:
+    store(client, 400)
+    page = open_review(console)
+    banner = page.get_by_role("region", name="Progress")
+    heights = set()
+    for count in range(0, 101, 5):
+        expect(page.get_by_text(f"{count}/100 decided")).to_be_visible()
+        heights.add(banner.evaluate("one => one.offsetHeight"))
+        for key in "2jaaaa":
+            page.keyboard.press(key)
+    assert len(heights) == 1
 
 
 def test_the_approved_value_is_beside_the_present_one(client: Client, console: ConsolePage) -> None:
@@ -176,7 +266,7 @@ def test_the_approved_value_is_beside_the_present_one(client: Client, console: C
     page.keyboard.press("d")
     expect(page.get_by_role("row").filter(has_text="title")).to_have_count(0)
     expect(page.get_by_text("3 unchanged fields hidden")).to_be_visible()
-    expect(page.get_by_text("An older value is approved")).to_be_visible()
+    expect(page.get_by_text("Changed since its approval")).to_be_visible()
 
 
 def test_decisions_survive_a_reload_and_hold_no_values(
@@ -184,7 +274,7 @@ def test_decisions_survive_a_reload_and_hold_no_values(
 ) -> None:
     store(client, 40)
     page = open_review(console, f"{ROUTE}?size=20")
-    for key in ("a", "a", "2", "Enter"):
+    for key in ("a", "a", "2"):
         page.keyboard.press(key)
     expect(page.get_by_text("3/20 decided")).to_be_visible()
     stored = page.evaluate("JSON.stringify(localStorage)")
@@ -263,7 +353,7 @@ def test_a_sample_of_the_whole_job_says_the_exact_share(
 ) -> None:
     store(client, 4)
     page = open_review(console)
-    for key in ("a", "1", "Enter", "a", "a"):
+    for key in ("a", "1", "j", "a", "a"):
         page.keyboard.press(key)
     expect(page.get_by_text("1 bad of 4 outputs, the whole job: exactly 25 %")).to_be_visible()
 
@@ -297,9 +387,9 @@ def test_a_failed_review_is_shown_and_sent_again_once(client: Client, console: C
 
     page.route("**/v1/reviews/group", fail_once)
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_text("The service cannot be reached")).to_be_visible()
-    page.get_by_role("button", name="Approve the job").click()
+    page.get_by_role("button", name="Approve 1 output").click()
     expect(page.get_by_text("Job job is approved.")).to_be_visible()
     assert keys[0] is not None
     assert keys[0] == keys[1]
@@ -329,10 +419,11 @@ def test_hostile_outputs_are_shown_as_text_and_accessibly(
         console.sign_in(client.token)
         page = open_review(console)
         assert console.violations() == []
-        page.keyboard.press("1")
+        for key in "12c":
+            page.keyboard.press(key)
         page.keyboard.type("<script>alert(1)</script>")
-        page.keyboard.press("Shift+Enter")
-        page.keyboard.press("2")
+        page.keyboard.press("Enter")
+        page.keyboard.press("c")
         assert console.violations() == []
         page.keyboard.press("Escape")
         page.keyboard.press("C")
@@ -353,7 +444,7 @@ def test_flagged_outputs_outside_of_the_sample_are_sent_back(
     page = open_review(console, f"{ROUTE}?size=60")
     for _ in range(24):
         page.keyboard.press("f")
-        page.keyboard.press("Enter")
+        page.keyboard.press("j")
     expect(page.get_by_text("24/24 decided")).to_be_visible()
     page.get_by_role("button", name="20", exact=True).click()
     expect(page.get_by_text("4 flagged outputs are not in this sample")).to_be_visible()
@@ -365,7 +456,7 @@ def test_flagged_outputs_outside_of_the_sample_are_sent_back(
     expect(page.get_by_role("button", name="Undo")).to_be_disabled()
     page.keyboard.press("A")
     expect(page.get_by_label("Send the 4 flagged outputs back")).to_be_checked()
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_text("4 outputs of job job are sent back.")).to_be_visible()
     assert len(reviews(client)[-1]["findings"]) == 4
     assert sum(one["is_approved"] for one in client.items("group")) == 20
@@ -377,7 +468,7 @@ def test_another_size_of_the_sample_keeps_all_decisions(
     store(client, 60)
     page = open_review(console, f"{ROUTE}?size=60")
     page.keyboard.press("f")
-    page.keyboard.press("Enter")
+    page.keyboard.press("j")
     for _ in range(59):
         page.keyboard.press("a")
     expect(page.get_by_text("60/60 decided")).to_be_visible()
@@ -385,7 +476,7 @@ def test_another_size_of_the_sample_keeps_all_decisions(
     expect(page.get_by_text("20/20 decided")).to_be_visible()
     page.get_by_role("button", name="60", exact=True).click()
     expect(page.get_by_text("60/60 decided")).to_be_visible()
-    expect(page.get_by_text("1 flagged ·")).to_be_visible()
+    expect(page.get_by_text("· 1 flagged", exact=True)).to_be_visible()
 
 
 def test_an_approval_without_its_second_review_is_said_and_finished_later(
@@ -394,7 +485,6 @@ def test_an_approval_without_its_second_review_is_said_and_finished_later(
     store(client, 3)
     page = open_review(console)
     page.keyboard.press("f")
-    page.keyboard.press("Enter")
     sent: list[str] = []
 
     def fail_second(route: Any) -> None:
@@ -406,7 +496,7 @@ def test_an_approval_without_its_second_review_is_said_and_finished_later(
 
     page.route("**/v1/reviews/group", fail_second)
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     dialog = page.get_by_role("dialog")
     text = "The job IS approved, but its flagged outputs are not sent back yet."
     expect(dialog.get_by_text(f"{text} The service cannot be reached")).to_be_visible()
@@ -426,7 +516,7 @@ def test_a_deleted_flagged_output_does_not_stop_the_review(
 ) -> None:
     store(client, 4)
     page = open_review(console)
-    for key in ("f", "Enter", "f", "Enter", "f", "Enter"):
+    for key in "fjfjf":
         page.keyboard.press(key)
     expect(page.get_by_text("3/4 decided")).to_be_visible()
     flagged = page.evaluate(
@@ -437,7 +527,7 @@ def test_a_deleted_flagged_output_does_not_stop_the_review(
     assert client.delete(f"/v1/outputs/group/{flagged[0]}").status_code == 200
     client.store("group", product(by_id[flagged[1]], price=3))
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
     expect(page.get_by_text("1 flagged output no longer exists.")).to_be_visible()
     expect(page.get_by_text("1 output arrived or changed later")).to_be_visible()
@@ -449,7 +539,7 @@ def test_a_sent_review_does_not_look_failed(client: Client, console: ConsolePage
     page = open_review(console)
     page.route("**/console/api/reviews/**", lambda route: route.abort())
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_text("Job job is approved.")).to_be_visible()
 
 
@@ -459,7 +549,7 @@ def test_the_dialog_stays_while_a_review_is_sent(client: Client, console: Consol
     waiting: list[Any] = []
     page.route("**/v1/reviews/group", lambda route: waiting.append(route))
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     dialog = page.get_by_role("dialog")
     expect(dialog.locator("[aria-busy=true]")).to_be_visible()
     page.keyboard.press("Escape")
@@ -484,47 +574,51 @@ def test_a_held_key_decides_once(client: Client, console: ConsolePage) -> None:
 
 
 def test_a_removed_flag_is_said(client: Client, console: ConsolePage) -> None:
-    store(client, 1)
+    client.store("group", output(1, data={f"field{n}": n for n in range(40)}))
     page = open_review(console)
-    for key in ("f", "Enter", "a"):
+    for key in "fa":
         page.keyboard.press(key)
-    expect(page.get_by_text("The flag was removed. u restores it.")).to_be_visible()
+    notice = page.get_by_text("its flags were removed. u restores them.")
+    expect(notice).to_be_visible()
+    boxes = [page.locator(one).bounding_box() for one in (".notice", ".review-tools")]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]  # type: ignore[index]
     page.keyboard.press("u")
-    expect(page.get_by_text("1 flagged ·")).to_be_visible()
+    expect(page.get_by_text("· 1 flagged", exact=True)).to_be_visible()
+    expect(notice).to_have_count(0)
 
 
 def test_enter_on_a_button_of_a_note_presses_it(client: Client, console: ConsolePage) -> None:
     store(client, 2)
     page = open_review(console)
-    page.keyboard.press("f")
-    page.get_by_role("button", name="Cancel").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_label("Note, may be empty")).to_have_count(0)
-    expect(page.get_by_text("0/2 decided")).to_be_visible()
-    page.keyboard.press("f")
-    page.get_by_role("button", name="Flag and stay").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("1/2 decided")).to_be_visible()
-    expect(page.get_by_text("1 of 2")).to_be_visible()
+    note = page.get_by_role("textbox", name="Note on the output")
+    for button, count in (("Cancel", 0), ("Keep", 1)):
+        page.keyboard.press("c")
+        note.fill("odd")
+        page.get_by_role("button", name=button).focus()
+        page.keyboard.press("Enter")
+        expect(note).to_have_count(0)
+        expect(page.get_by_text("odd", exact=True)).to_have_count(count)
 
 
 def test_an_unfinished_note_is_kept(client: Client, console: ConsolePage) -> None:
     store(client, 3)
     page = open_review(console)
-    page.keyboard.press("1")
+    for key in "1c":
+        page.keyboard.press(key)
     page.keyboard.type("Wrong title")
     page.get_by_role("button", name="Flag price").click()
-    expect(page.get_by_text("Flagged: Wrong title")).to_be_visible()
+    expect(page.get_by_text("Wrong title")).to_be_visible()
+    page.keyboard.press("c")
     page.keyboard.type("Wrong price")
     page.get_by_role("button", name="Cancel").focus()
     page.keyboard.press("j")
     expect(page.get_by_text("2 of 3")).to_be_visible()
     page.keyboard.press("k")
-    expect(page.get_by_text("Flagged: Wrong price")).to_be_visible()
-    page.keyboard.press("1")
+    expect(page.get_by_text("Wrong price")).to_be_visible()
+    page.keyboard.press("c")
     page.keyboard.type(" and more")
     page.keyboard.press("Escape")
-    expect(page.get_by_text("Flagged: Wrong title", exact=True)).to_be_visible()
+    expect(page.get_by_text("Wrong price", exact=True)).to_be_visible()
 
 
 def test_a_file_elsewhere_shows_its_host(client: Client, console: ConsolePage) -> None:
@@ -553,7 +647,6 @@ def test_a_review_goes_on_after_a_reload_where_it_stopped(
     store(client, 3)
     page = open_review(console)
     page.keyboard.press("f")
-    page.keyboard.press("Enter")
 
     def fail_second(route: Any) -> None:
         is_second = route.request.post_data_json["status"] == "changes_requested"
@@ -561,7 +654,7 @@ def test_a_review_goes_on_after_a_reload_where_it_stopped(
 
     page.route("**/v1/reviews/group", fail_second)
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_role("dialog").get_by_text("The service cannot be reached")).to_be_visible()
     page.unroute("**/v1/reviews/group")
     page.reload()
@@ -585,13 +678,13 @@ def test_a_review_whose_response_is_lost_is_stored_once(
 
     page.route("**/v1/reviews/group", lose)
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_role("dialog").get_by_text("The service cannot be reached")).to_be_visible()
     page.unroute("**/v1/reviews/group")
     page.reload()
     expect(page.get_by_text("0/1 decided")).to_be_visible()
     page.keyboard.press("A")
-    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_text("Job job is approved.")).to_be_visible()
     assert [one["status"] for one in reviews(client)] == ["approved"]
 
@@ -607,14 +700,15 @@ def test_two_tabs_send_a_review_once(client: Client, console: ConsolePage) -> No
     for tab in (page, other):
         tab.keyboard.press("A")
         expect(tab.get_by_role("dialog")).to_be_visible()
-    page.keyboard.press("Enter")
-    other.get_by_role("button", name="Approve the job").click()
+    page.keyboard.press("Control+Enter")
+    other.get_by_role("button", name="Approve 2 outputs").click()
     expect(other.locator("[aria-busy=true]")).to_be_visible()  # it waits for the first one
     waiting[0].continue_()
     page.wait_for_url("**#/inbox")
-    expect(other.get_by_role("alert")).to_contain_text("This review was sent, in another tab.")
+    expect(other.get_by_text("This review was sent in another tab")).to_be_visible()
+    expect(other.get_by_role("dialog")).to_have_count(0)
     assert len(reviews(client)) == 1
-    other.get_by_role("button", name="Cancel").click()
+    expect(other.locator("main").get_by_text("Approved").first).to_be_visible()
     other.get_by_role("button", name="Start another review").click()
     expect(other.get_by_role("button", name="Start another review")).to_have_count(0)
     expect(other.get_by_text("0/2 decided")).to_be_visible()
@@ -624,6 +718,21 @@ def test_two_tabs_send_a_review_once(client: Client, console: ConsolePage) -> No
 def test_names_of_fields_show_their_controls(client: Client, console: ConsolePage) -> None:
     client.store("group", output(1, data={"a\u202eb": 1}))
     page = open_review(console)
-    page.keyboard.press("f")
-    expect(page.locator("option", has_text="a[U+202E]b")).to_have_count(1)
+    for key in "1c":
+        page.keyboard.press(key)
+    expect(page.get_by_role("textbox", name="Note on a[U+202E]b")).to_be_visible()
     expect(page.get_by_role("button", name="Flag a[U+202E]b")).to_be_visible()
+
+
+def test_a_review_by_somebody_else_is_said(client: Client, console: ConsolePage) -> None:
+    store(client, 2)
+    page = open_review(console)
+    expect(page.get_by_text("2 outputs · never reviewed as a whole")).to_be_visible()
+    review(client, "changes_requested")
+    page.keyboard.press("A")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("This job was reviewed meanwhile")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".head").get_by_text("Changes requested")).to_be_visible()
+    page.get_by_role("button", name="Next job").click()
+    page.wait_for_url("**#/inbox")

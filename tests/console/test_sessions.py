@@ -152,6 +152,20 @@ def test_what_is_no_session_is_explained(console: ConsolePage) -> None:
     ignore_rejection(console, 422)
 
 
+def test_the_format_of_an_unknown_text_is_chosen(console: ConsolePage) -> None:
+    page = console.page
+    console.open("sessions")
+    page.get_by_role("button", name="Import", exact=True).click()
+    paste(page.get_by_label("Or paste a text"), f"sid {SECRET}")
+    expect(page.get_by_role("alert")).to_contain_text("Choose it above")
+    expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+    assert console.violations() == []
+    page.get_by_label("Format").select_option("Set-Cookie headers")
+    expect(page.get_by_role("alert")).not_to_contain_text("Choose it above")
+    assert SECRET not in everything(console)
+    ignore_rejection(console, 422)
+
+
 def test_a_revealed_value_is_hidden_after_30_seconds(console: ConsolePage, client: Client) -> None:
     page = console.page
     fill(client)

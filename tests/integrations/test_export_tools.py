@@ -102,11 +102,11 @@ def test_the_commands_of_the_guide_download_the_group(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    lines = (tmp_path / "prices.ndjson").read_bytes().splitlines()
+    lines = (tmp_path / "prices.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["data"] for line in lines] == prices
     # DuckDB reads the file as it would read the link.
     program = script("DuckDB")
-    assert run(sys.executable, program, tmp_path, URL="prices.ndjson") == _EXPECTED
+    assert run(sys.executable, program, tmp_path, URL="prices.jsonl") == _EXPECTED
     _check_duckdb(sys.executable, tmp_path, prices)
 
 

@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.core.downloader.middleware import DownloaderMiddlewareManager
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.exceptions import NotConfigured
+from scrapy.pipelines import ItemPipelineManager
 from scrapy.settings import Settings
+from scrapy.utils.misc import build_from_crawler
+from scrapy.utils.test import get_crawler
 
 from gleanery.integrations.scrapy import Addon, GleaneryPipeline, GleanerySettings
 from tests.support.process import environment
 
 _SERVICE = {"GLEANERY_URL": "http://127.0.0.1:1", "GLEANERY_TOKEN": "secret"}
 _PIPELINE = "gleanery.integrations.scrapy.pipeline.GleaneryPipeline"
+_MIDDLEWARE = "gleanery.integrations.scrapy.cookies.GleaneryCookiesMiddleware"
+_SCRAPY_COOKIES = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 _SHORT_PATH = "gleanery.integrations.scrapy.GleaneryPipeline"
 
 
@@ -59,10 +66,64 @@ def test_an_addon_without_a_token_is_not_configured(monkeypatch: pytest.MonkeyPa
     assert _PIPELINE in updated(GLEANERY_TOKEN=None).getdict("ITEM_PIPELINES")
 
 
-def test_a_group_is_required_by_the_pipeline_only() -> None:
-    settings = GleanerySettings.from_scrapy(updated())
-    with pytest.raises(NotConfigured, match="set GLEANERY_GROUP"):
-        settings.require_group()
+def started(**values: Any) -> None:
+    """Start a crawl, which reads the settings and creates the components."""
+    crawler = get_crawler(settings_dict={**_SERVICE, "ADDONS": {Addon: 500}, **values})
+    build_from_crawler(DownloaderMiddlewareManager, crawler)
+    build_from_crawler(ItemPipelineManager, crawler)
+
+
+def test_items_without_a_group_are_an_error() -> None:
+    with pytest.raises(ValueError, match="set GLEANERY_GROUP"):
+        started()
+    started(GLEANERY_GROUP="prices")
+    started(ITEM_PIPELINES={_PIPELINE: None})
+
+
+def test_a_feed_names_its_own_group() -> None:
+    feeds = {"gleanery://prices/daily": {"format": "jsonlines"}}
+    assert _PIPELINE not in updated(FEEDS=feeds).getdict("ITEM_PIPELINES")
+    assert _PIPELINE in updated(FEEDS=feeds, GLEANERY_GROUP="prices").getdict("ITEM_PIPELINES")
+    assert _PIPELINE in updated(FEEDS={"items.jsonl": {}}).getdict("ITEM_PIPELINES")
+
+
+def middlewares(**values: Any) -> dict[Any, Any]:
+    return updated(**values).getdict("DOWNLOADER_MIDDLEWARES")
+
+
+@pytest.mark.parametrize("has_setting", [True, False])
+def test_the_middleware_replaces_that_of_scrapy_wherever_it_is(has_setting: bool) -> None:
+    chosen = middlewares(DOWNLOADER_MIDDLEWARES={_MIDDLEWARE: 650}, GLEANERY_SESSIONS=has_setting)
+    assert chosen == {_MIDDLEWARE: 650, _SCRAPY_COOKIES: None}
+    assert middlewares(GLEANERY_SESSIONS=True) == {_MIDDLEWARE: 700, _SCRAPY_COOKIES: None}
+
+
+def test_a_project_without_the_middleware_keeps_that_of_scrapy() -> None:
+    left_out = {_MIDDLEWARE: None}
+    assert middlewares(DOWNLOADER_MIDDLEWARES=left_out, GLEANERY_SESSIONS=True) == left_out
+
+
+def test_another_middleware_for_cookies_is_an_error() -> None:
+    settings = {"GLEANERY_SESSIONS": True, "GLEANERY_GROUP": "prices"}
+    with pytest.raises(ValueError, match=r"CookiesMiddleware.* None"):
+        started(**settings, DOWNLOADER_MIDDLEWARES={_SCRAPY_COOKIES: 710})
+    with pytest.raises(ValueError, match=r"CookiesMiddleware.* None"):
+        started(ADDONS={}, DOWNLOADER_MIDDLEWARES={_MIDDLEWARE: 700})
+    started(**settings, DOWNLOADER_MIDDLEWARES={CookiesMiddleware: None})
+
+
+def test_sessions_without_cookies_are_an_error() -> None:
+    settings = {"GLEANERY_SESSIONS": True, "GLEANERY_GROUP": "prices"}
+    with pytest.raises(ValueError, match="COOKIES_ENABLED"):
+        started(**settings, COOKIES_ENABLED=False)
+    started(**settings)
+
+
+def test_a_session_of_something_else_than_a_domain_is_an_error() -> None:
+    settings = {"GLEANERY_SESSIONS": True, "GLEANERY_GROUP": "prices"}
+    with pytest.raises(ValueError, match="GLEANERY_SESSION_DOMAINS"):
+        started(**settings, GLEANERY_SESSION_DOMAINS=["https://shop.example/"])
+    started(**settings, GLEANERY_SESSION_DOMAINS=".shop.example, www.bücher.example")
 
 
 def test_settings_are_read_and_the_token_is_not_shown() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from examples.shop import SESSION, running_shop
 from tests.support.browser import chromium_path
 from tests.support.cookie_site import COOKIE, SECRET, CookieSite, running_cookie_site
 from tests.support.crawls import ASYNCIO, SELECT, RunningCrawl, crawl
+from tests.support.forwarder import Forwarder
 from tests.support.service import Client, Service
 from tests.support.waiting import wait_until
 
@@ -31,9 +33,17 @@ def settings_of(service: Service, client: Client, **more: Any) -> dict[str, Any]
         "GLEANERY_URL": service.url,
         "GLEANERY_TOKEN": client.token,
         "GLEANERY_SESSIONS": True,
+        "ITEM_PIPELINES": {"gleanery.integrations.scrapy.GleaneryPipeline": None},
         "CONCURRENT_REQUESTS": 1,
         "RETRY_ENABLED": False,
         **more,
+    }
+
+
+def browser_settings() -> dict[str, Any]:
+    return {
+        "DOWNLOAD_HANDLERS": {"http": "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"},
+        "PLAYWRIGHT_LAUNCH_OPTIONS": {"executable_path": chromium_path(), "args": ["--no-sandbox"]},
     }
 
 
@@ -127,6 +137,19 @@ def test_a_profile_has_cookies_of_its_own(
     assert site.received[3:] == values(73, 74, 75)
 
 
+@pytest.mark.parametrize("meta", [{}, {"cookiejar": 1}, {"playwright": True}])
+def test_the_profile_of_a_request_wins_over_what_it_inherits(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path, meta: dict[str, Any]
+) -> None:
+    store(client)
+    store(client, 70, profile="buyer")
+    more = browser_settings() if "playwright" in meta else {}
+    settings = settings_of(service, client, **more)
+    arguments = {"url": site.url, "profiles": "default buyer default", "meta": json.dumps(meta)}
+    crawl(tmp_path, "ProfileSpider", settings, **arguments)
+    assert site.received == values(0, 70, 1)
+
+
 def test_localhost_has_cookies(
     service: Service, client: Client, site: CookieSite, tmp_path: Path
 ) -> None:
@@ -151,13 +174,7 @@ def test_a_browser_starts_with_the_session(
     service: Service, client: Client, site: CookieSite, tmp_path: Path
 ) -> None:
     store(client)
-    handler = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
-    settings = settings_of(
-        service,
-        client,
-        DOWNLOAD_HANDLERS={"http": handler},
-        PLAYWRIGHT_LAUNCH_OPTIONS={"executable_path": chromium_path(), "args": ["--no-sandbox"]},
-    )
+    settings = settings_of(service, client, **browser_settings())
     urls = f"{site.url}/ {site.url}/redirect {site.url}/"
     done = crawl(tmp_path, "PageSpider", settings, urls=urls, meta='{"playwright": true}')
     assert site.received == values(0, 1, 2, 3)
@@ -182,6 +199,47 @@ def test_a_crawl_waits_for_the_lease_of_another_worker(
     assert stored(client)[COOKIE] == f"{SECRET}9"
     assert client.get("/v1/sessions/leases").json() == []
     assert done.stats["finish_reason"] == "finished"
+
+
+def test_a_site_without_a_session_is_not_leased_or_stored(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    store(client)
+    lease(client, "localhost")
+    settings = settings_of(service, client, GLEANERY_LEASE=True, GLEANERY_LEASE_WAIT=0)
+    urls = f"http://localhost:{site.server_port}/welcome {site.url}/"
+    done = crawl(tmp_path, "PageSpider", settings, urls=urls)
+    assert sorted(site.received) == ["", *values(0)]
+    assert done.stats["finish_reason"] == "finished"
+    assert done.stats["gleanery/sessions"] == 1
+    assert stored(client, host="localhost") == {}
+    assert stored(client)[COOKIE] == f"{SECRET}1"
+
+
+def test_the_settings_can_choose_the_sites_that_have_a_session(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    store(client)
+    settings = settings_of(service, client, GLEANERY_SESSION_DOMAINS=["localhost"])
+    urls = f"http://localhost:{site.server_port}/welcome {site.url}/"
+    crawl(tmp_path, "PageSpider", settings, urls=urls)
+    assert site.received == ["", ""]
+    assert stored(client, host="localhost") == {"visitor": "1"}
+    assert stored(client) == {COOKIE: f"{SECRET}0"}
+
+
+def test_crawls_lease_the_sites_of_the_settings_in_the_same_order(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path
+) -> None:
+    held = lease(client)
+    domains = f"localhost,{HOST}"
+    settings = settings_of(service, client, GLEANERY_LEASE=True, GLEANERY_SESSION_DOMAINS=domains)
+    url = f"http://localhost:{site.server_port}/"
+    running = RunningCrawl(tmp_path, "PageSpider", settings, urls=url)
+    wait_until(lambda: f"Waiting for the lease of {HOST}" in running.log)
+    assert [each["id"] for each in client.get("/v1/sessions/leases").json()] == [held]
+    assert client.delete(f"/v1/sessions/leases/{held}").status_code == 200
+    assert running.wait().stats["gleanery/sessions"] == 2
 
 
 def test_a_crawl_ends_if_it_does_not_get_the_lease(
@@ -221,6 +279,34 @@ def test_a_crawl_ends_when_the_lease_is_lost(
     assert done.stats["finish_reason"] == "gleanery_lease_lost"
     assert done.stats["gleanery/lease_lost"] == 1
     assert stored(client)[COOKIE] == f"{SECRET}0"
+
+
+@pytest.mark.parametrize("reactor", [ASYNCIO, SELECT], ids=["asyncio", "select"])
+def test_the_end_of_a_crawl_does_not_wait_long_for_a_service_that_hangs(
+    service: Service, client: Client, site: CookieSite, tmp_path: Path, reactor: str
+) -> None:
+    store(client)
+    store(client, host="localhost")
+    gate = Forwarder(("127.0.0.1", int(service.url.rsplit(":", 1)[1])))
+    gate.start()
+    settings = settings_of(
+        service,
+        client,
+        GLEANERY_URL=f"http://127.0.0.1:{gate.port}",
+        GLEANERY_LEASE=True,
+        GLEANERY_CLOSE_SECONDS=1,
+        TWISTED_REACTOR=reactor,
+    )
+    urls = f"http://localhost:{site.server_port}/ {site.url}/ {site.url}/slow"
+    running = RunningCrawl(tmp_path, "PageSpider", settings, urls=urls)
+    wait_until(lambda: len(site.received) == 3)
+    gate.freeze()
+    site.pause.set()
+    done = running.wait()
+    gate.stop()
+    assert done.stats["gleanery/session_store_errors"] == 2
+    assert done.log.count("cookies of") == 4  # two were loaded, and two are not stored
+    assert done.log.count("ends by itself") == 2
 
 
 def test_a_crawl_ends_without_a_session_if_the_token_cannot_read_it(

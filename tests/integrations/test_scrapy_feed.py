@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from scrapy.settings import Settings
 
 from gleanery.integrations.scrapy.feed import GleaneryFeedStorage
 from tests.support.crawls import ASYNCIO, SELECT, SPIDERS, crawl
+from tests.support.forwarder import Forwarder
 from tests.support.process import environment, gleanery_in_process
 from tests.support.service import Client, Service
 from tests.support.shop_spider import ItemSpider
@@ -65,38 +67,67 @@ def test_keys_are_those_of_the_item_pipeline(
     assert done.stats["gleanery/unchanged"] == 5
 
 
-def test_invalid_items_are_logged_and_the_feed_is_kept(
+def test_items_that_are_no_outputs_are_logged_and_kept(
     service: Service, client: Client, tmp_path: Path
 ) -> None:
     done = crawl(tmp_path, "ItemSpider", settings_of(service, client), invalid=2)
     assert done.stats[f"feedexport/failed_count/{STORAGE}"] == 1
     assert done.stats["gleanery/feed_created"] == 5
     assert done.stats["gleanery/feed_invalid"] == 2
-    assert "item 5: url is missing" in done.log
-    [path] = kept(tmp_path)
-    assert len(path.read_text().splitlines()) == 7
+    assert "invalid item: url is missing" in done.log
+    assert kept(tmp_path) == []
+    [path] = tmp_path.glob(".scrapy/gleanery/invalid/*")
+    assert str(path.relative_to(tmp_path)) in done.log
+    assert [json.loads(line) for line in path.open()] == [{"sku": "x0"}, {"sku": "x1"}]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.extended
-def test_a_feed_that_cannot_be_sent_is_kept_and_can_be_sent_later(
+def test_the_advised_command_stores_what_was_rejected(
     service: Service, client: Client, tmp_path: Path
 ) -> None:
-    settings = settings_of(service, client, GLEANERY_MAX_RETRIES=0)
-    done = crawl(tmp_path, "ItemSpider", {**settings, "GLEANERY_URL": "http://127.0.0.1:9"})
-    assert done.stats[f"feedexport/failed_count/{STORAGE}"] == 1
-    assert client.token not in done.log
-    [path] = kept(tmp_path)
-    found = re.search(r"store it with: gleanery (.*)$", done.log, re.MULTILINE)
+    rules = {"key_fields": ["sku"], "schema": {"properties": {"price": {"maximum": 2}}}}
+    client.put("/v1/groups/Shop%20prices", json=rules)
+    settings = settings_of(service, client, GLEANERY_KEY_FIELDS=["sku"])
+    done = crawl(tmp_path, "ItemSpider", settings)
+    assert done.stats["gleanery/feed_created"] == 3
+    assert "invalid item: data.price: " in done.log
+    client.put("/v1/groups/Shop%20prices", json={"key_fields": ["sku"]})
+    found = re.search(r"store them with: gleanery (.*)$", done.log, re.MULTILINE)
     assert found is not None
-    arguments = shlex.split(found[1])
-    arguments[arguments.index(next(one for one in arguments if one.endswith(".jsonl")))] = str(path)
+    group, path = shlex.split(found[1])[1:]
     sent = gleanery_in_process(
-        *arguments, GLEANERY_URL=service.url, GLEANERY_TOKEN=str(client.token)
+        *("push", group, str(tmp_path / path)),
+        GLEANERY_URL=service.url,
+        GLEANERY_TOKEN=str(client.token),
     )
     assert sent.returncode == 0, sent.stderr
     again = crawl(tmp_path, "ItemSpider", settings)
     assert again.stats["gleanery/feed_unchanged"] == 5
+
+
+@pytest.mark.extended
+def test_the_next_run_sends_a_feed_that_could_not_be_sent(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    """The group has the key field, which the first run could not know."""
+    client.put("/v1/groups/Shop%20prices", json={"key_fields": ["sku"]})
+    settings = settings_of(service, client, GLEANERY_MAX_RETRIES=0, GLEANERY_KEY_FIELDS="sku")
+    gate = Forwarder(("127.0.0.1", int(service.url.rsplit(":", 1)[1])))
+    settings["GLEANERY_URL"] = f"http://127.0.0.1:{gate.port}"
+    done = crawl(tmp_path, "ItemSpider", settings)
+    assert done.stats[f"feedexport/failed_count/{STORAGE}"] == 1
+    assert client.token not in done.log
+    assert "the next run with this group and job sends them first" in done.log
+    assert kept(tmp_path) == []
+    gate.start()
+    again = crawl(tmp_path, "ItemSpider", settings, number=2)
+    gate.stop()
+    assert again.stats[f"feedexport/success_count/{STORAGE}"] == 1, again.log
+    assert again.stats["gleanery/feed_created"] == 5
+    assert again.stats["gleanery/feed_unchanged"] == 2
+    assert len(client.items("Shop prices")) == 5
+    assert list(tmp_path.glob(".scrapy/gleanery/*/*")) == []
 
 
 def test_the_command_line_of_scrapy(service: Service, client: Client, tmp_path: Path) -> None:

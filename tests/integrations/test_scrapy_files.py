@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from examples.shop import SESSION, Shop, data_sheet, running_shop
-from tests.support.crawls import ASYNCIO, SELECT, Crawl, crawl
+from tests.support.crawls import ASYNCIO, SELECT, Crawl, RunningCrawl, crawl
 from tests.support.file_site import FileSite, running_file_site
+from tests.support.forwarder import Forwarder
 from tests.support.service import Client, Service
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.thorough
 
@@ -94,6 +97,15 @@ def test_another_reactor(service: Service, client: Client, tmp_path: Path) -> No
     assert all(item["files"] for item in client.items(GROUP, limit=100))
 
 
+@pytest.fixture
+def gate(service: Service) -> Iterator[Forwarder]:
+    """A connection to the service that a test interrupts."""
+    made = Forwarder(("127.0.0.1", int(service.url.rsplit(":", 1)[1])))
+    made.start()
+    yield made
+    made.stop()
+
+
 def scrape(service: Service, client: Client, folder: Path, *urls: str, **more: Any) -> Crawl:
     settings = settings_of(service, client, TWISTED_REACTOR=ASYNCIO, **more)
     return crawl(folder, "FileSpider", settings, urls=" ".join(urls))
@@ -148,4 +160,58 @@ def test_a_file_that_fails_is_left_out(
     assert files_of(client) == [("files[0]", checksum(b"first"))]
     again = scrape(service, client, tmp_path, urls[0], GLEANERY_FILES_REQUIRED=True)
     assert again.stats["item_dropped_count"] == 1
+    assert files_of(client) == [("files[0]", checksum(b"first"))]
+
+
+def test_a_file_waits_until_the_service_responds_again(
+    service: Service, client: Client, site: FileSite, gate: Forwarder, tmp_path: Path
+) -> None:
+    gate.stop()
+    url = f"http://127.0.0.1:{gate.port}"
+    settings = settings_of(service, client, GLEANERY_URL=url, GLEANERY_MAX_RETRIES=0)
+    running = RunningCrawl(tmp_path, "FileSpider", settings, urls=f"{site.url}/a")
+    wait_until(lambda: "wait until Gleanery responds" in running.log)
+    gate.start()
+    done = running.wait()
+    assert site.requests == ["HEAD", "GET"]
+    assert "gleanery/files_failed" not in done.stats
+    assert files_of(client) == [("files[0]", checksum(b"first"))]
+
+
+@pytest.mark.extended
+def test_an_item_without_its_files_replaces_nothing_if_the_crawl_ends_in_an_outage(
+    service: Service, client: Client, site: FileSite, gate: Forwarder, tmp_path: Path
+) -> None:
+    url = f"{site.url}/{{number}}"
+    scrape(service, client, tmp_path, url.format(number=1))
+    site.content = b"second"
+    settings = settings_of(
+        service,
+        client,
+        GLEANERY_URL=f"http://127.0.0.1:{gate.port}",
+        GLEANERY_CLOSE_SECONDS=0,
+        CONCURRENT_REQUESTS=2,
+    )
+    gate.stop()
+    running = RunningCrawl(tmp_path, "FileSpider", settings, urls=url, number="5")
+    wait_until(lambda: "wait until Gleanery responds" in running.log)
+    running.process.send_signal(signal.SIGINT)
+    wait_until(lambda: running.log.count("Dropped") == 5)
+    gate.start()
+    done = running.wait()
+    assert done.stats["item_dropped_count"] == 5
+    assert done.stats["finish_reason"] == "shutdown"
+    assert files_of(client) == [("files[0]", checksum(b"first"))]
+
+
+@pytest.mark.extended
+def test_an_item_is_dropped_if_the_token_cannot_store_its_files(
+    service: Service, site: FileSite, tmp_path: Path
+) -> None:
+    client = service.client(organization="files")
+    scrape(service, client, tmp_path, f"{site.url}/a")
+    writer = service.client(organization="files", scopes=frozenset({"outputs:write"}))
+    done = scrape(service, writer, tmp_path, f"{site.url}/a")
+    assert done.stats["item_dropped_count"] == 1
+    assert "outputs:read" in done.log
     assert files_of(client) == [("files[0]", checksum(b"first"))]

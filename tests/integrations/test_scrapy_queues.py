@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +92,9 @@ def test_a_batch_is_taken_only_if_it_is_stored() -> None:
 def read_all(spool: Spool) -> list[list[bytes]]:
     found = []
     while len(spool) > 0:
-        found.append(spool.first().read())
+        lines = spool.read_first()
+        assert lines is not None
+        found.append(lines)
         spool.remove_first()
     return found
 
@@ -104,7 +110,6 @@ def test_a_run_takes_the_batches_of_ended_runs_in_their_order(tmp_path: Path) ->
     other.close()
     next_ = Spool(tmp_path / "spool")
     next_.append([b"5"])
-    assert len(next_.earlier()) == 3
     assert read_all(next_) == [[b"1", b"2"], [b"3"], [b"4"], [b"5"]]
     next_.close()
     assert not (tmp_path / "spool").exists()
@@ -125,7 +130,7 @@ def test_an_unfinished_file_is_removed(tmp_path: Path) -> None:
 def test_a_batch_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "spool").write_bytes(b"")  # no folder
     spool = Spool(tmp_path / "spool")
-    with pytest.raises(NotADirectoryError):
+    with pytest.raises(FileExistsError):
         spool.append([b"1"])
     assert len(spool) == 0
 
@@ -142,3 +147,75 @@ def test_each_target_has_a_folder(tmp_path: Path) -> None:
     spool = Spool(min(names))
     spool.append([b"1"])
     spool.close()
+
+
+def call_after(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, then: Callable[[], object]
+) -> None:
+    """Let a function call another one at its end, once."""
+    function = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        result = function(*arguments, **options)
+        then()
+        return result
+
+    monkeypatch.setattr(owner, name, call)
+
+
+@pytest.mark.parametrize(("owner", "name"), [(fcntl, "flock"), (Path, "mkdir"), (Path, "open")])
+def test_a_run_that_starts_takes_no_folder_that_is_being_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    others: list[Spool] = []
+    spool = Spool(tmp_path)
+    call_after(monkeypatch, owner, name, lambda: others.append(Spool(tmp_path)))
+    spool.append([b"1"])
+    [other] = others
+    assert len(other) == 0
+    other.close()
+    spool.append([b"2"])
+    assert read_all(spool) == [[b"1"], [b"2"]]
+    spool.close()
+
+
+def test_a_run_that_ends_is_not_taken_with_a_lock_that_it_has_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = Spool(tmp_path / "spool")
+    ending.append([b"1"])
+    read_all(ending)
+    call_after(monkeypatch, Path, "open", ending.close)  # the other run has opened the lock
+    starting = Spool(tmp_path / "spool")
+    starting.append([b"2"])
+    next_ = Spool(tmp_path / "spool")
+    assert len(next_) == 0  # the second run has not ended
+    starting.close()
+    next_.close()
+    assert len(list(tmp_path.glob("spool/*/*.jsonl"))) == 1
+
+
+def test_a_spool_that_somebody_has_removed_is_created_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.append([b"1"])
+    shutil.rmtree(tmp_path / "spool")
+    spool.append([b"2"])
+    assert spool.read_first() is None
+    assert spool.read_first() == [b"2"]
+
+
+def test_an_unreadable_batch_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool = Spool(tmp_path)
+    spool.append([b"1"])
+    spool.append([b"2"])
+    path = min(tmp_path.glob("*/*.jsonl"))
+    path.unlink()
+    path.mkdir()  # it cannot be read; permissions would not stop root
+    assert spool.read_first() is None
+    assert read_all(spool) == [[b"2"]]
+    spool.close()
+    kept = path.with_suffix(".bad")
+    assert kept.exists()
+    assert f"Items in {kept} cannot be read" in caplog.text
+    assert len(Spool(tmp_path)) == 0

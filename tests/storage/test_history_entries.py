@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gleanery.models import batches
 from gleanery.models.requests import Output
 from gleanery.storage import items
+from gleanery.storage.group_lock import GROUP_PREFIX
 from gleanery.storage.history import entries
 from gleanery.storage.history.entries import CorruptHistory, Entry, Version
 from gleanery.storage.outputs import rows
@@ -35,7 +36,9 @@ FEW = settings(max_examples=50, deadline=None)
 def item(data: Any, approved: bool, tags: Any = None, url: str = "https://shop.example") -> bytes:
     """The item of an output, as it is stored."""
     batch = batches.from_outputs([Output("job", url, data, "key", tags, None)])
-    prepared = prepare(batch, Rules(), IdentityHasher(1, "group", None), parse_all=True)
+    prepared = prepare(
+        batch, Rules(), IdentityHasher(1, "group", None, GROUP_PREFIX), parse_all=True
+    )
     [output] = prepared.outputs
     assert isinstance(output, PreparedOutput)
     row = OutputRow(output.identity, b"", 7, b"", SEQ, approved, SEQ - 9, 1, None)

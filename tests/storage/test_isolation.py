@@ -71,7 +71,7 @@ NAMES = {
 }
 # Inputs that identify no record, with the value to send, if any.
 NO_NAMES: dict[str, Any] = {
-    "path file_name": "outputs.ndjson",
+    "path file_name": "outputs.jsonl",
     "query limit": None,
     "query history": "true",
     "query wait": None,

@@ -16,6 +16,7 @@ _TTL = "Max-Age=604800"
 class CookieSite(ThreadingHTTPServer):
     """``/`` renews the cookie, ``/logout`` deletes it, ``/redirect`` renews it and leads to ``/``.
 
+    ``/welcome`` sets a cookie of another name, for everybody.
     The first request to ``/refused`` gets the status 403.
     The value of the cookie is the secret and a number, which each renewal increases.
     """
@@ -61,6 +62,8 @@ class _Connection(BaseHTTPRequestHandler):
         return 302 if self.path == "/redirect" else 200
 
     def _new_cookies(self, value: str) -> list[str]:
+        if self.path == "/welcome":
+            return ["visitor=1"]
         if self.path == "/logout":
             return [f"{COOKIE}=; Path=/; Max-Age=0"]
         if not value.startswith(SECRET):

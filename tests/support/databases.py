@@ -46,6 +46,11 @@ def run_script(settings: Settings, sql: str) -> None:
     asyncio.run(run())
 
 
+def store_as_before_prefixes(settings: Settings) -> None:
+    """Lets the groups identify outputs as a program did before identities had a prefix."""
+    run_script(settings, "UPDATE groups SET identity_format = 0")
+
+
 def undo_newest_migration(settings: Settings) -> None:
     """Gives the database the schema before the newest migration."""
     undo_migrations(settings, migrations.known("sqlite")[-1].name)
@@ -117,6 +122,12 @@ _UNDO = {
         {},
         indexes="reviews_of_job reviews_approving_job cookies_expiring local_storage_expiring",
         script="CREATE INDEX reviews_of_job ON reviews (group_id, job_id)",
+    ),
+    "identity_format": _Undo({"groups": "identity_format"}),
+    "session_revisions": _Undo(
+        {},
+        "session_revisions",
+        script="ALTER TABLE organizations ADD COLUMN session_revision INTEGER NOT NULL DEFAULT 0",
     ),
 }
 

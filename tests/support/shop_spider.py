@@ -63,6 +63,31 @@ class PageSpider(scrapy.Spider):
         self.crawler.stats.inc_value(f"page/{failure.type.__name__}")
 
 
+class ProfileSpider(scrapy.Spider):
+    """Requests a URL with each of its profiles, and passes on everything in ``meta``."""
+
+    name = "profile"
+    url = ""
+    profiles = ""
+    meta = ""
+    """Members of ``meta`` of the first request, as JSON."""
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield self._request(self.profiles.split(), json.loads(self.meta or "{}"))
+
+    def parse(self, response: Response, following: list[str]) -> Iterator[Any]:
+        if following:
+            yield self._request(following, response.meta)
+
+    def _request(self, profiles: list[str], meta: dict[str, Any]) -> scrapy.Request:
+        return scrapy.Request(
+            self.url,
+            dont_filter=True,
+            meta={**meta, "gleanery_profile": profiles[0]},
+            cb_kwargs={"following": profiles[1:]},
+        )
+
+
 class ItemSpider(scrapy.Spider):
     """Yields items without a network: so many, of which the last ones have no URL."""
 
@@ -82,13 +107,16 @@ class ItemSpider(scrapy.Spider):
 
 
 class FileSpider(scrapy.Spider):
-    """Yields one item with files at the URLs of its argument."""
+    """Yields items, each with files at the URLs of its argument."""
 
     name = "files"
     urls = ""
+    number = "1"
 
     async def start(self) -> AsyncIterator[Any]:
         yield scrapy.Request("data:,")
 
     def parse(self, response: Response) -> Iterator[Any]:
-        yield {"url": "https://shop.example/1", "file_urls": self.urls.split()}
+        for number in range(1, int(self.number) + 1):
+            urls = [url.format(number=number) for url in self.urls.split()]
+            yield {"url": f"https://shop.example/{number}", "file_urls": urls}

@@ -66,7 +66,7 @@ def build_app(
     document = cache(partial(openapi.document, OPERATIONS, settings))  # built on first use
     vault = create_vault(settings.secret_key, settings.key_file)
     blobs = open_blobs(settings.blobs_location, settings.blobs_public_url)
-    database = create_engine(settings)
+    database = create_engine(settings, with_replicas=True)
     request_limit = ConcurrencyLimit(settings.max_requests)
     token_use = TokenUse(database, clock)
     cookie_name = console_login.cookie_name(settings.address)
@@ -100,6 +100,7 @@ def build_app(
             _folders(settings),
         ),
         readiness=Readiness(database),
+        token_use=token_use,
         authenticator=authenticator,
         rate_limiter=rate_limiter,
         openapi_json=cache(lambda: openapi.encoded(document())),

@@ -56,7 +56,9 @@ def respond(request: PreparationRequest) -> PreparationResponse:
     except InvalidRequest as error:
         return PreparationResponse(errors=[*error.details])
     rules = Rules(request.key_fields)
-    identities = IdentityHasher(request.organization_id, request.group, request.key_fields)
+    identities = IdentityHasher(
+        request.organization_id, request.group, request.key_fields, request.identity_format
+    )
     prepared = prepare(batch, rules, identities, parse_all=True)
     outputs = [
         output._replace(fields=_encodable(output.fields))

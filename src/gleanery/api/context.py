@@ -11,6 +11,7 @@ from gleanery.api.authentication import Authenticator
 from gleanery.api.file_links import FileLinks, needs_links
 from gleanery.api.readiness import Readiness
 from gleanery.api.table_exports import TableExports
+from gleanery.background.token_use import TokenUse
 from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
@@ -73,6 +74,8 @@ class Services:
     """Limits the transfers of files and exports."""
     telemetry: Telemetry
     readiness: Readiness
+    token_use: TokenUse
+    """Notes the last use of tokens."""
     authenticator: Authenticator
     rate_limiter: RateLimiter | None
     openapi_json: Callable[[], bytes]

@@ -408,13 +408,13 @@ EXAMPLES: dict[str, Example] = {
         path=_IN_GROUP,
         query={"job_id": _JOB_ID, "valid_seconds": 3600},
         response={
-            "url": f"{SERVICE_URL}/v1/exports/{_GROUP_ID}/outputs.ndjson?"
+            "url": f"{SERVICE_URL}/v1/exports/{_GROUP_ID}/outputs.jsonl?"
             + "&".join(f"{name}={value}" for name, value in _EXPORT_PARAMETERS.items()),
             "expires": "2026-03-02T12:00:00Z",
         },
     ),
     "get_signed_export": Example(
-        path=_IN_GROUP | {"file_name": "outputs.ndjson"}, query=_EXPORT_PARAMETERS, response=_EXPORT
+        path=_IN_GROUP | {"file_name": "outputs.jsonl"}, query=_EXPORT_PARAMETERS, response=_EXPORT
     ),
     "set_cookies": Example(body=[_COOKIE], response={"created": 1, "updated": 0, "unchanged": 0}),
     "get_cookies": Example(
@@ -514,7 +514,7 @@ EXAMPLES: dict[str, Example] = {
         query={"domain": "shop.example.com", "key": "currency"}, response=_DELETED
     ),
     "get_audit": Example(
-        query={"limit": 2},
+        query={"limit": 3},
         response={
             "cursor": 1772447400104601,
             "entries": [
@@ -525,6 +525,14 @@ EXAMPLES: dict[str, Example] = {
                     "request_id": None,
                     "action": "create_token",
                     "about": {"token_id": 5, "scopes": sorted(tokens.SCOPES)},
+                },
+                {
+                    "id": 1772440200310442,
+                    "date": "2026-03-02T08:30:00Z",
+                    "token_id": 5,
+                    "request_id": "0c44a1d87be25f90e6a1",
+                    "action": "set_group",
+                    "about": {"group_id": _GROUP_ID, "settings": list(_GROUP_SETTINGS)},
                 },
                 {
                     "id": 1772447400104601,

@@ -21,7 +21,7 @@ Parameters = Iterable[tuple[str, str]]
 
 def file_name(format: str) -> str:  # noqa: A002
     """Return the last segment of the path: tools take the format from its ending."""
-    return f"outputs.{'ndjson' if format == 'jsonl' else format}"
+    return f"outputs.{format}"
 
 
 def create(

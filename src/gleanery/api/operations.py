@@ -395,9 +395,9 @@ OPERATIONS = (
         handler=audit.get_audit,
         title="Get the audit log",
         description="The audit log: who read, stored or deleted cookies and local storage, added "
-        "reviews, created links to exports, created or revoked tokens, or rotated the secret key. "
-        "Entries are in commit order, oldest first, and never change. To continue, pass the "
-        "`cursor` of the response.",
+        "reviews, changed the settings of a group, created links to exports, created or revoked "
+        "tokens, or rotated the secret key. Entries are in commit order, oldest first, and never "
+        "change. To continue, pass the `cursor` of the response.",
         scopes=("audit:read",),
         query=requests.AuditQuery,
         response=responses.AuditPage,
@@ -555,7 +555,7 @@ OPERATIONS = (
         handler=exports.get_signed_export,
         title="Export a group by a signed link",
         description="The export of a signed link, without a token. The name of the file ends with "
-        "its format: `outputs.ndjson`, `outputs.csv` or `outputs.parquet`.",
+        "its format: `outputs.jsonl`, `outputs.csv` or `outputs.parquet`.",
         query=requests.SignedExportQuery,
         response=str,
         media_type="application/x-ndjson",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gleanery.api.context import Services
 from gleanery.http import ConnectionRegistry
 from gleanery.observability.worker_metrics import WorkerMetrics
-from gleanery.storage.database import Engine, PoolState
+from gleanery.storage.database import Engine, PoolState, ReplicaState
 
 if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
@@ -26,6 +26,8 @@ def observe_service(
     metrics.observe("gleanery_transfers_in_progress", lambda: services.transfer_limit.held)
     if services.database.pool_state is not None:
         _observe_pool(metrics, services.database)
+    if services.settings.replica:
+        _observe_replicas(metrics, services.database)
     if rate_limiter is not None and rate_limiter.is_shared:
         _observe_redis(metrics, rate_limiter)
 
@@ -38,6 +40,17 @@ def _observe_pool(metrics: WorkerMetrics, database: Engine) -> None:
     metrics.observe("gleanery_postgres_pool_connections_max", lambda: state().size)
     metrics.observe("gleanery_postgres_pool_connections_in_use", lambda: state().in_use)
     metrics.observe("gleanery_postgres_pool_requests_waiting", lambda: state().waiting)
+
+
+def _observe_replicas(metrics: WorkerMetrics, database: Engine) -> None:
+    def usable() -> list[ReplicaState]:
+        return [state for state in database.replica_states if state.is_usable]
+
+    metrics.observe("gleanery_replicas_usable", lambda: len(usable()))
+    metrics.observe(
+        "gleanery_replica_lag_seconds",
+        lambda: max((state.lag_seconds or 0.0 for state in usable()), default=0.0),
+    )
 
 
 def _observe_redis(metrics: WorkerMetrics, rate_limiter: RateLimiter) -> None:

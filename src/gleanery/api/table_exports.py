@@ -48,7 +48,8 @@ _NO_SPACE = f"The service has too little free disk space for this format: {_ELSE
 _NOT_CONVERTED = f"The export cannot be converted now; try again, or {_ELSEWHERE}"
 _NO_PARQUET = (
     "The service has no library for Parquet: ask the operator to run "
-    "pip install 'gleanery[server,parquet]', or choose another format"
+    "pip install 'gleanery[server,parquet]' (in a clone '.[server,parquet]'), "
+    "or choose another format"
 )
 
 
@@ -82,9 +83,15 @@ class TableFile(NamedTuple):
                 yield piece
 
 
+def available_formats() -> list[str]:
+    """Return the formats that the service can write."""
+    has_parquet = importlib.util.find_spec("pyarrow") is not None
+    return ["csv", "jsonl", *(["parquet"] if has_parquet else [])]
+
+
 def require_format(name: str) -> None:
     """Raise InvalidRequest if the service cannot write this format."""
-    if name == "parquet" and importlib.util.find_spec("pyarrow") is None:
+    if name not in available_formats():
         detail = ErrorDetail(("query", "format"), _NO_PARQUET, "library_missing")
         raise InvalidRequest(detail)
 

@@ -8,7 +8,7 @@ from gleanery.storage import organizations
 from gleanery.storage.database import Database
 from gleanery.values import timestamps
 
-_INTERVAL = 3600 * timestamps.SECOND  # a token's last use is stored about once an hour
+_INTERVAL = 30 * timestamps.SECOND  # less than a sweep, so that each sweep stores newer uses
 _MAX_NOTED = 10_000
 
 
@@ -22,7 +22,7 @@ class TokenUse:
         self._stored: dict[int, int] = {}
 
     def note(self, token_id: int) -> None:
-        """Notes a use, unless one of the last hour is stored."""
+        """Notes a use, unless a recent one is stored."""
         now = self._clock()
         if now - self._stored.get(token_id, 0) >= _INTERVAL and len(self._noted) < _MAX_NOTED:
             self._noted[token_id] = now

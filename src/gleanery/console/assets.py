@@ -25,6 +25,8 @@ _STYLES = "console.css"
 _STYLE_ORDER = ("base.css", "shell.css", "ui/", "screens/")
 """A later style sheet can change what an earlier one says."""
 _COMMENT_LINES = re.compile(r"^[ \t]*(?://.*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/[ \t]*)$", re.MULTILINE)
+_COMMENT_ENDS = re.compile(r"(?<=[;{,)]) // [^`'\"\n]*$", re.MULTILINE)
+_STYLE_SPACES = re.compile(r"\s*([{};,>])\s*|(?<=:)\s+")
 _INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
 
 
@@ -79,20 +81,22 @@ def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
         return next(at for at, start in enumerate(_STYLE_ORDER) if path.startswith(start))
 
     styles = sorted(_of_type(sources, ".css"), key=lambda path: (place(path), path))
-    served = {path: _shorten(path, text) for path, text in sources.items() if path not in styles}
-    served[_STYLES] = b"".join(_shorten(path, sources[path]) for path in styles)
+    served = {path: shorten(path, text) for path, text in sources.items() if path not in styles}
+    served[_STYLES] = b"".join(shorten(path, sources[path]) for path in styles)
     return {
         path: Asset(content, _MEDIA_TYPES[_extension(path)])
         for path, content in sorted(served.items())
     }
 
 
-def _shorten(path: str, content: bytes) -> bytes:
-    """Leave out comments and indentation. Every line keeps its number, so errors name it."""
+def shorten(path: str, content: bytes) -> bytes:
+    """Leave out comments and spaces. Every line of a module keeps its number, so errors name it."""
     if path.startswith("vendor/"):
         return content  # its hash is known
     text = _COMMENT_LINES.sub(lambda found: "\n" * found[0].count("\n"), content.decode())
-    return _INDENTATION.sub("", text).encode()
+    if path.endswith(".css"):
+        return _STYLE_SPACES.sub(r"\1", text.strip()).encode()
+    return _INDENTATION.sub("", _COMMENT_ENDS.sub("", text)).encode()
 
 
 def _page(version: str, found: dict[str, Asset]) -> bytes:

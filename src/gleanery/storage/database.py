@@ -178,6 +178,15 @@ class PoolState(NamedTuple):
     """Requests that wait for a connection."""
 
 
+class ReplicaState(NamedTuple):
+    """State of a replica at its last check."""
+
+    host: str
+    is_usable: bool
+    lag_seconds: float | None
+    """Time for which the primary has had changes that the replica lacks."""
+
+
 class Engine(Database, Protocol):
     """A whole database. Used as a handle, it sees no tenant's rows."""
 
@@ -193,6 +202,10 @@ class Engine(Database, Protocol):
     def pool_state(self) -> PoolState | None:
         """The use of the connection pool; None on an engine without one."""
 
+    @property
+    def replica_states(self) -> Sequence[ReplicaState]:
+        """The states of the replicas."""
+
     async def open(self, create: bool = True) -> None:
         """Connects. Afterwards reads and writes work if the schema is this program's.
 
@@ -204,6 +217,12 @@ class Engine(Database, Protocol):
 
     def for_tenant(self, organization_id: int) -> Database:
         """Returns a handle with the rows of one tenant."""
+
+    def for_replica(self, organization_id: int) -> Database | None:
+        """Returns a handle that reads from a replica; None if no replica can be used now.
+
+        A replica lacks the newest changes; see ``replica_reads``.
+        """
 
     def for_all_tenants(self) -> Database:
         """Returns a handle with all rows; only for finding the tenants that have work to do."""

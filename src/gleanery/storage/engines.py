@@ -12,13 +12,15 @@ from gleanery.storage.sqlite.database import SqliteDatabase
 from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
 
 
-def create_engine(settings: Settings) -> Engine:
+def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
+    """Creates the engine. Only the service uses replicas; other commands need the newest state."""
     if settings.database is None:
         return SqliteDatabase(settings.sqlite_file)
     # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
 
-    return PostgresDatabase(settings.database, settings.pool_size)
+    replicas = settings.replica if with_replicas else ()
+    return PostgresDatabase(settings.database, settings.pool_size, replicas)
 
 
 @asynccontextmanager

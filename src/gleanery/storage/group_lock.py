@@ -20,18 +20,23 @@ DEFAULT_KEEP_VERSIONS = 20
 """Earlier versions of each output that a group keeps."""
 DEFAULT_KEEP_DAYS = 90
 """Days for which a group keeps an earlier version."""
+GROUP_PREFIX = 1
+"""The identity format of new groups; see ``outputs.hashes``."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
 
 # Both statements lock the group's row, so transactions on one group commit in the order in which
 # they get the lock.
-_LOCK_OR_CREATE = """
-INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, $2, 0)
+_LOCK_OR_CREATE = f"""
+INSERT INTO groups (organization_id, name, last_seq, identity_format)
+VALUES ($1, $2, 0, {GROUP_PREFIX})
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
-RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes,
+    identity_format
 """
 _LOCK = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
-RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes,
+    identity_format
 """
 _SAVE_GROUP = """
 UPDATE groups SET last_seq = $3, output_count = output_count + $4,
@@ -118,6 +123,7 @@ class LockedGroup:
         self.keep_versions: int = DEFAULT_KEEP_VERSIONS if row[5] is None else row[5]
         self.keep_days: int = DEFAULT_KEEP_DAYS if row[6] is None else row[6]
         self._daily_changes: str | None = row[7]
+        self.identity_format: int = row[8]
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now: int = max(clock(), FIRST_SEQ)

@@ -51,6 +51,7 @@ TENANT_TABLES = (
     "outputs",
     "reviews",
     "session_leases",
+    "session_revisions",
     "tombstones",
     "view_tombstones",
 )

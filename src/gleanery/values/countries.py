@@ -6,6 +6,8 @@ import re
 import unicodedata
 from functools import cache, lru_cache
 
+from gleanery.values import suggestions
+
 REGION_PATTERN = r"^[A-Za-z]{2}-[A-Za-z0-9]{1,3}$"
 """An ISO 3166-2 code: two letters for the country, a hyphen, one to three letters or digits."""
 
@@ -69,6 +71,21 @@ def _country_key(name: str) -> str | None:
     if not name or "\0" in name:
         return None
     return _codes_by_name().get(_normalize(name)) or name.casefold()
+
+
+def is_known(name: str) -> bool:
+    """Returns True if a name, a code or an alias is of a country."""
+    return len(name) <= MAX_COUNTRY_LENGTH and _normalize(name) in _codes_by_name()
+
+
+def closest_country(name: str) -> str | None:
+    """Returns the name of the country that a misspelled name most likely means."""
+    import pycountry
+
+    codes = _codes_by_name()
+    similar = suggestions.closest(_normalize(name), codes)
+    country = pycountry.countries.get(alpha_2=codes[similar]) if similar else None
+    return country.name if country else None
 
 
 def region_key(code: str) -> str | None:

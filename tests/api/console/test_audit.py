@@ -13,6 +13,7 @@ from gleanery.storage.database import Engine, Transaction
 from gleanery.values import timestamps
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.console_http import on_engine
+from tests.support.outputs import output
 from tests.support.service import Client, Service
 
 AUDIT = "/console/api/audit"
@@ -54,6 +55,20 @@ def test_all_entries_come_once_and_newest_first(service: Service, client: Client
         oldest_first = client.get("/v1/audit", params={"limit": 1000}).json()["entries"]
         assert [len(entries) for entries in found] == [50, 50, len(oldest_first) - 100]
         assert [entry for entries in found for entry in entries] == oldest_first[::-1]
+
+
+def test_a_download_in_the_console_is_audited(service: Service, client: Client) -> None:
+    client.store("shop", output(1))
+    with closing(ConsoleClient(service.url, str(client.token))) as page:
+        assert page.get("/v1/exports/shop", params={"format": "csv"}).status_code == 200
+        assert page.get("/v1/exports/none").status_code == 404
+        assert page.head("/v1/exports/shop").status_code == 200
+        assert client.get("/v1/exports/shop").status_code == 200  # not in the console
+        found = [
+            (entry["action"], entry["about"]) for [*entries] in pages(page) for entry in entries
+        ]
+    about = {"group_id": "shop", "format": "csv", "person": PERSON}
+    assert [one for one in found if one[0] == "export_outputs"] == [("export_outputs", about)]
 
 
 def test_a_full_last_page_is_the_end(service: Service, client: Client) -> None:

@@ -62,7 +62,9 @@ def test_jobs_wait_oldest_first(client: Client, console: ConsoleClient) -> None:
     client.store("group", output(1, job_id="first"))
     client.store("other", output(1, job_id="second"))
     client.store("group", output(1, job_id="third"), output(2, job_id="first"))
+    client.put("/v1/groups/other", json={"display_name": "Other things"})
     jobs = waiting_jobs(console)
+    assert [job["group_name"] for job in jobs] == [None, "Other things", None]
     assert [(job["group_id"], job["job_id"]) for job in jobs] == [
         ("group", "first"),
         ("other", "second"),
@@ -78,6 +80,7 @@ def test_an_unreviewed_job_has_only_new_outputs(client: Client, console: Console
     assert job.pop("waits_since") > 0
     assert job == {
         "group_id": "group",
+        "group_name": None,
         "job_id": "job",
         "outputs": 2,
         "approved": 0,
@@ -270,10 +273,12 @@ def test_field_drift_is_listed(settings: Settings, clock: Clock) -> None:
                 for n in range(60)
             ]
             client.store("group", *rows, output(1, job_id="steady"))
+        client.put("/v1/groups/group", json={"display_name": "Prices"})
         with closing(ConsoleClient(running.url, token)) as console:
             [job] = console.get("/console/api/inbox/drift").json()["jobs"]
     running.stop()
     assert (job["group_id"], job["job_id"], job["field_count"]) == ("group", "job", 1)
+    assert job["group_name"] == "Prices"
     assert job["fields"] == [{"path": "price", "before": 1.0, "now": 0.5}]
     assert job["scraped_at"] > timestamps.now()
 

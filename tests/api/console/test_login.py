@@ -450,6 +450,26 @@ def test_a_login_is_fresh_for_ten_minutes(timed_service: Service, clock: Clock) 
         assert console.get(SESSION).json()["is_fresh"]
 
 
+def test_a_new_link_of_the_token_confirms_once(timed_service: Service, clock: Clock) -> None:
+    token = timed_service.token()
+    with closing(ConsoleClient(timed_service.url, token)) as console:
+        token_id = console.get(SESSION).json()["token_id"]
+        with closing(ConsoleClient(timed_service.url, timed_service.token())) as other:
+            other_id = other.get(SESSION).json()["token_id"]
+        expired = new_link(timed_service.settings, token_id, now=clock())
+        clock.move(seconds=login_links.LIFETIME // timestamps.SECOND)
+        foreign = new_link(timed_service.settings, other_id, now=clock())
+        link = new_link(timed_service.settings, token_id, now=clock())
+        for wrong in ("x", expired, foreign):
+            answer = console.post("/console/api/confirm", json={"link": wrong})
+            assert answer.json()["detail"][0]["loc"] == ["body", "token"]
+            assert not console.get(SESSION).json()["is_fresh"]
+        assert console.post("/console/api/confirm", json={"link": link}).json()["is_fresh"]
+        assert console.get(SESSION).json()["is_fresh"]
+        assert console.post("/console/api/confirm", json={"link": link}).status_code == 422
+        assert sign_in(timed_service.stranger(), link=foreign).status_code == 200  # it is unused
+
+
 # --- the audit log --------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.console import ConsoleClient
 from tests.support.files import upload
 from tests.support.outputs import output
-from tests.support.service import Client, Service
+from tests.support.service import Client, Clock, Service
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
@@ -88,9 +88,20 @@ def test_the_details_have_every_digit_and_what_identifies_the_output(
     item = client.get(f"/v1/outputs/group/{output_id}").json()
     same = ("output_id", "source_url", "create_date", "update_date", "is_approved", "value_hash")
     assert {name: found[name] for name in same} == {name: item[name] for name in same}
+    assert found["value_date"] == found["update_date"]
     assert (found["job_id"], found["key_hash"]) == ("job", item["key_hash"])
     assert found["tags"] == ["o", [["country", ["s", "DE"]]], 1]
     assert (found["files"], found["file_count"], found["approved_version"]) == ([], 0, None)
+
+
+def test_an_approval_is_no_change_of_the_value(timed: Client, clock: Clock) -> None:
+    output_id = store(timed, {"price": 12.5})
+    clock.move(seconds=60)
+    approve(timed)
+    assert timed.token is not None
+    with closing(ConsoleClient(str(timed.base_url), timed.token)) as console:
+        found = read(console, output_id)
+    assert found["create_date"] == found["value_date"] < found["update_date"]
 
 
 def test_the_details_have_the_last_approved_version_if_it_differs(

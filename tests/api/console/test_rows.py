@@ -67,6 +67,7 @@ def test_the_newest_output_is_the_first_row(client: Client, console: ConsoleClie
     assert page["rows"][0] == {
         "output_id": newest["output_id"],
         "cursor": page["newest"],
+        "value_cursor": page["newest"],
         "job_id": "job",
         "source_url": ["s", "https://shop.example/4"],
         "approved": False,
@@ -194,9 +195,39 @@ def test_changed_cells_show_only_the_newest_version(client: Client, console: Con
     assert row["changed"] == {"price": ["n", "38"], "last": ["n", "0"]}
     review(client, "job")
     [approved] = rows(console, "price", changes="true")["rows"]
-    assert approved["changed"] == {"price": ["n", "38"]}
+    assert (approved["changed"], approved["changes"]) == ({}, None)  # the value did not change
+    assert row["value_cursor"] == row["cursor"] == approved["value_cursor"] < approved["cursor"]
     [in_view] = rows(console, "price", changes="true", view="approved")["rows"]
     assert in_view["changed"] == {}
+    client.store("group", output(1, data={"price": 99, "last": 1}))
+    [unapproved] = rows(console, "price", changes="true")["rows"]
+    assert (unapproved["approved"], unapproved["changes"]) == (False, 1)
+
+
+def test_tags_are_columns(client: Client, console: ConsoleClient) -> None:
+    tags = {"country": "DE", "shop name": "Mugs", "none": None}
+    client.store("group", output(1, tags=tags, data={"country": "FR"}))
+    client.store("group", output(1, tags=tags | {"country": "PT"}, data={"country": "FR"}))
+    paths = ("country", "$.tags.country", '$.tags["shop name"]', "$.tags.other", "$.tags")
+    [row] = rows(console, *paths, changes="true")["rows"]
+    assert row["cells"][:4] == [["s", "FR"], ["s", "PT"], ["s", "Mugs"], None]
+    assert row["cells"][4][1][0] == ["country", ["s", "PT"]]
+    assert row["changed"] == {"$.tags.country": ["s", "DE"]}
+
+
+def test_an_unknown_country_is_rejected_unless_an_output_has_it(
+    client: Client, console: ConsoleClient
+) -> None:
+    client.store("group", output(1, tags={"country": "Germny"}))
+    answers = {
+        name: console.get("/console/api/rows/group", params={"country": name})
+        for name in ("Germny", "France", "Frnce", "Nowhere at all")
+    }
+    assert [answer.status_code for answer in answers.values()] == [200, 200, 422, 422]
+    [detail] = answers["Frnce"].json()["detail"]
+    assert detail["loc"] == ["query", "country"]
+    assert detail["msg"].endswith("Do you mean France?")
+    assert "Do you mean" not in answers["Nowhere at all"].text
 
 
 def test_large_outputs_end_a_page_early(client: Client, console: ConsoleClient) -> None:
@@ -234,6 +265,8 @@ def test_the_extent_is_of_the_group_or_the_job(client: Client, console: ConsoleC
     [
         ({"columns": "price"}, "columns"),
         ({"columns": '["a..b"]'}, "columns"),
+        ({"columns": '["$.files"]'}, "columns"),
+        ({"columns": '["$.tagscountry"]'}, "columns"),
         ({"columns": "[1]"}, "columns"),
         ({"columns": json.dumps(["a"] * 31)}, "columns"),
         ({"limit": "201"}, "limit"),

@@ -43,6 +43,16 @@ def test_a_created_token_is_listed_works_and_is_revoked(service: Service) -> Non
         assert [one["id"] for one in page.get(TOKENS).json()["tokens"]] == [own["id"]]
 
 
+def test_the_last_use_is_that_of_the_last_minute(timed_service: Service, clock: Clock) -> None:
+    token = timed_service.token()
+    with console(timed_service, token) as page, timed_service.client(token) as client:
+        for _ in range(3):
+            client.get("/v1/groups")
+            [own] = page.get(TOKENS).json()["tokens"]
+            assert 0 <= clock() - own["last_used"] < 60 * timestamps.SECOND
+            clock.move(seconds=60)
+
+
 def test_creating_and_revoking_is_audited_with_the_person(service: Service) -> None:
     with console(service, service.token(), "Berta") as page:
         created = page.post(TOKENS, json=NEW).json()

@@ -55,6 +55,7 @@ class WaitingJobOut(TypedDict):
     """A job that waits for a review. Times are in microseconds."""
 
     group_id: str
+    group_name: str | None
     job_id: str
     waits_since: int
     outputs: int
@@ -111,6 +112,7 @@ class DriftingJobOut(TypedDict):
     """A job with field drift: the fields with the largest differences, and their number."""
 
     group_id: str
+    group_name: str | None
     job_id: str
     scraped_at: int
     fields: list[DriftOut]
@@ -153,6 +155,7 @@ def _text(position: tuple[int, int] | None) -> str | None:
 def _to_job(context: AnyContext, job: WaitingJob) -> WaitingJobOut:
     return WaitingJobOut(
         group_id=job.group,
+        group_name=job.group_name,
         job_id=job.job,
         waits_since=job.waits_since,
         outputs=job.output_count,
@@ -214,6 +217,7 @@ def _to_drift(job: DriftingJob) -> DriftingJobOut:
     ]
     return DriftingJobOut(
         group_id=job.group,
+        group_name=job.group_name,
         job_id=job.job,
         scraped_at=job.scraped_at,
         fields=fields,

@@ -1,4 +1,4 @@
-"""The handlers of the console's login: sign in, confirm, sign out."""
+"""The handlers of the console's login: sign in, sign out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.table_exports import available_formats
 from gleanery.errors import (
     ErrorDetail,
     InvalidRequest,
@@ -51,12 +52,6 @@ class Login(Input):
     person: Text | None = Field(default=None, max_length=_MAX_NAME)
 
 
-class Confirmation(Input):
-    """The token of the session."""
-
-    token: Text = Field(max_length=200)
-
-
 class SignOut(Input):
     """Which sessions to end."""
 
@@ -75,6 +70,8 @@ class SessionOut(TypedDict):
     expires: int | None
     is_fresh: bool
     """True if tokens can be created without another confirmation."""
+    export_formats: list[str]
+    """What the service can write: Parquet needs a library."""
 
 
 class SignedIn(TypedDict):
@@ -106,7 +103,7 @@ async def sign_in(context: RequestContext[None, Login]) -> Response:
     actor = _actor(context, grant.token_id, person)
     id_ = await console_sessions.create(database, grant.token_id, credentials, actor, now)
     created = replace(grant, session=ConsoleSession(id_, person, now))
-    body = SignedIn(key=key, session=await _describe(context, created))
+    body = SignedIn(key=key, session=await describe(context, created))
     headers = ((b"set-cookie", console_login.set_cookie(cookie_name, cookie)),)
     return Response(encode(body), headers=headers)
 
@@ -205,25 +202,7 @@ def _now(context: AnyContext) -> int:
 
 
 async def get_session(context: AnyContext) -> Response:
-    return Response(encode(await _describe(context, grant_of(context))))
-
-
-async def confirm(context: RequestContext[None, Confirmation]) -> Response:
-    """Record that the person has the token. A wrong one is 422, because the session stays."""
-    session, now = session_of(context), _now(context)
-    if not await _is_own_token(context, context.body.token.strip()):
-        msg = "This is not the token of your session"
-        raise InvalidRequest(ErrorDetail(("body", "token"), msg, "wrong_token"))
-    await console_sessions.confirm(context.database, session.id, now)
-    confirmed = replace(grant_of(context), session=replace(session, confirmed_at=now))
-    return Response(encode(await _describe(context, confirmed)))
-
-
-async def _is_own_token(context: AnyContext, token: str) -> bool:
-    if not tokens.is_well_formed(token):
-        return False
-    grant = await organizations.find_grant(context.services.database, tokens.digest(token))
-    return grant is not None and grant.token_id == context.token_id
+    return Response(encode(await describe(context, grant_of(context))))
 
 
 async def sign_out(context: RequestContext[None, SignOut]) -> Response:
@@ -253,7 +232,8 @@ def is_fresh(session: ConsoleSession, now: int) -> bool:
     return abs(now - session.confirmed_at) < FRESH  # the clock may have been wrong
 
 
-async def _describe(context: AnyContext, grant: Grant) -> SessionOut:
+async def describe(context: AnyContext, grant: Grant) -> SessionOut:
+    """Return who is signed in, and with which rights."""
     session = grant.session
     assert session is not None
     names = await organizations.names_of_token(context.services.database, grant.token_id)
@@ -266,4 +246,5 @@ async def _describe(context: AnyContext, grant: Grant) -> SessionOut:
         scopes=sorted(grant.scopes),
         expires=grant.expires,
         is_fresh=is_fresh(session, _now(context)),
+        export_formats=available_formats(),
     )

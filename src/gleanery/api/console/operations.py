@@ -5,6 +5,7 @@ from __future__ import annotations
 from gleanery.api.console import (
     assets,
     audit_log,
+    confirmation,
     groups,
     inbox,
     job_reviews,
@@ -74,11 +75,11 @@ CONSOLE_OPERATIONS = (
     Operation(
         method="POST",
         path="/console/api/confirm",
-        handler=login.confirm,
+        handler=confirmation.confirm,
         title="Confirm",
-        description="Proves again that the person has the token.",
+        description="Proves again that the person has the token, or a new login link of it.",
         needs_session=True,
-        body=login.Confirmation,
+        body=confirmation.Confirmation,
         response=login.SessionOut,
     ),
     Operation(

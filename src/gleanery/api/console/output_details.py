@@ -19,7 +19,7 @@ from gleanery.storage.history import field_changes, version_pages
 from gleanery.storage.list_pages import ListPage
 from gleanery.storage.outputs import single
 from gleanery.storage.outputs.hashes import parse_output_id
-from gleanery.values import json_text
+from gleanery.values import json_text, timestamps
 
 _MAX_FILES = 100
 _MAX_URL = 2000
@@ -97,6 +97,8 @@ class OutputDetails(TypedDict):
     source_url: str
     create_date: str
     update_date: str
+    value_date: str
+    """Time of the value. A later ``update_date`` is of its approval."""
     last_scraped_date: str
     is_approved: bool
     key_hash: str
@@ -133,11 +135,12 @@ async def output_details(context: AnyContext) -> Response:
     group, output_id = context.path["group_id"], context.path["output_id"]
     item = await single.read_output(context.database, group, output_id)
     approved = await single.read_approved_version(context.database, group, output_id)
-    computations = context.services.computations
-    return Response(await computations.run(context.organization_id, _details, item, approved))
+    value_seq = await single.read_value_seq(context.database, output_id)
+    run = context.services.computations.run
+    return Response(await run(context.organization_id, _details, item, approved, value_seq))
 
 
-def _details(item: bytes, approved: bytes | None) -> bytes:
+def _details(item: bytes, approved: bytes | None, value_seq: int) -> bytes:
     output = parse(escape_markers(item))
     details = OutputDetails(
         output_id=output["output_id"],
@@ -145,6 +148,7 @@ def _details(item: bytes, approved: bytes | None) -> bytes:
         source_url=output["source_url"][:_MAX_URL],
         create_date=output["create_date"],
         update_date=output["update_date"],
+        value_date=timestamps.render(value_seq // timestamps.SECOND),
         last_scraped_date=output["last_scraped_date"],
         is_approved=output["is_approved"],
         key_hash=output["key_hash"],

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from gleanery.api.console.values import CELL, Node, parse, truncate
 from gleanery.api.context import RequestContext, Response
+from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
 from gleanery.models.requests import OutputFilters
 from gleanery.storage import group_lock
@@ -18,12 +19,14 @@ from gleanery.storage.files.references import escape_markers
 from gleanery.storage.history.update_fields import FieldReader, Update
 from gleanery.storage.outputs import grid_pages
 from gleanery.storage.outputs.grid_pages import END, Version
-from gleanery.values import field_paths
+from gleanery.values import countries, field_paths
 from gleanery.values.json_text import decode, encode
 
 _MAX_COLUMNS = 30
 _MAX_BYTES = 8 * 1024 * 1024  # of stored items; a browser gets much less
 _MAX_URL = 300
+_TAGS = "$.tags"
+_APPROVAL = "$.is_approved"
 
 
 def _columns(text: str) -> str:
@@ -34,8 +37,15 @@ def _columns(text: str) -> str:
     if len(paths) > _MAX_COLUMNS:
         raise ValueError(f"must have at most {_MAX_COLUMNS} field paths")
     for path in paths:
-        field_paths.names(path)
+        _names(path)
     return text
+
+
+def _names(path: str) -> list[str]:
+    """Returns the names of a path in an item: ``$.tags.country`` is outside ``data``."""
+    if path != _TAGS and not path.startswith((f"{_TAGS}.", f"{_TAGS}[")):
+        return ["data", *field_paths.names(path)]
+    return ["tags", *field_paths.names(path.removeprefix(_TAGS).removeprefix("."))]
 
 
 class RowQuery(OutputFilters):
@@ -53,6 +63,8 @@ class GridRow(TypedDict):
 
     output_id: str
     cursor: int
+    value_cursor: int
+    """Position at which the value was stored. Another ``cursor`` is of its approval."""
     job_id: str
     source_url: Node
     approved: bool
@@ -64,7 +76,7 @@ class GridRow(TypedDict):
     changed_inside: list[str]
     """Columns with a member or an element that the newest version changed."""
     changes: int | None
-    """Number of fields that the newest version changed; null if that is not known."""
+    """Number of fields that the newest version changed, without approval; null if not known."""
 
 
 class GridRows(TypedDict):
@@ -95,6 +107,8 @@ async def get_rows(context: RequestContext[RowQuery, None]) -> Response:
         range_ = await grid_pages.read_older(
             context.database, group, query, before, *limits, page.add
         )
+    if not page.rows and range_.newer is None and range_.older is None:
+        _check_country(query.country)
     found = GridRows(
         rows=page.rows,
         newer=range_.newer,
@@ -103,6 +117,16 @@ async def get_rows(context: RequestContext[RowQuery, None]) -> Response:
         oldest=extent.oldest,
     )
     return Response(encode(found))
+
+
+def _check_country(name: str | None) -> None:
+    """Rejects an unknown country that no output has."""
+    if name is None or countries.is_known(name):
+        return
+    similar = countries.closest_country(name)
+    question = f". Do you mean {similar}?" if similar else ""
+    msg = f"Unknown country: give its English name, or its code, such as DE{question}"
+    raise InvalidRequest(ErrorDetail(("query", "country"), msg, "unknown_country"))
 
 
 class _Page:
@@ -114,7 +138,7 @@ class _Page:
         self._reader: FieldReader | None = None
         query = context.query
         paths: list[str] = decode(query.columns.encode())
-        self._columns = {path: field_paths.names(path) for path in paths}
+        self._columns = {path: _names(path) for path in paths}
         # The earlier states of the approved view are not kept.
         self._has_changes = query.changes == "true" and query.view == "full"
 
@@ -129,7 +153,7 @@ class _Page:
         updates = [
             Update(version.seq, version.created_seq, version.item, version.identity)
             for version in versions
-            if version.is_update
+            if version.is_update and version.seq == version.version_seq
         ]
         return await reader.read_newest(updates) if updates else {}
 
@@ -157,11 +181,12 @@ def _row(version: Version, changes: bytes | None, columns: _Columns) -> GridRow:
     row = GridRow(
         output_id=item["output_id"],
         cursor=version.seq,
+        value_cursor=version.version_seq,
         job_id=item["root_job_id"],
         source_url=truncate(item["source_url"], CELL._replace(text=_MAX_URL)),
         approved=item["is_approved"],
         update_date=item["update_date"],
-        cells=[_cell(item["data"], names) for names in columns.values()],
+        cells=[_cell(item, names) for names in columns.values()],
         changed={},
         changed_inside=[],
         changes=None if version.is_update else 0,
@@ -183,7 +208,7 @@ def _add_changes(row: GridRow, fields: list[dict[str, Any]] | None, columns: _Co
     """Adds what the newest version changed; ``fields`` is None if that is not known."""
     if fields is None:
         return
-    row["changes"] = len(fields)
+    row["changes"] = sum(field["path"] != _APPROVAL for field in fields)
     inside: set[str] = set()
     for field in fields:
         path = field["path"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from gleanery.errors import (
     Forbidden,
     InvalidRequest,
     NotFound,
+    Unavailable,
 )
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber
 from gleanery.models.inputs import Input, Query
@@ -101,6 +103,8 @@ class Ended(TypedDict):
 
 
 async def list_tokens(context: RequestContext[TokensQuery, None]) -> Response:
+    with suppress(Unavailable):  # a read must not need a write, for example on a full disk
+        await context.services.token_use.store()
     found = await organizations.list_valid_tokens(
         context.database, context.query.before, _PAGE_SIZE + 1
     )

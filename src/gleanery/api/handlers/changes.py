@@ -6,19 +6,26 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from gleanery.api import urls
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import ChangeQuery
 from gleanery.models.responses import PageMetadata
-from gleanery.storage import group_lock
+from gleanery.storage import group_lock, replica_reads
+from gleanery.storage.database import Database
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.outputs import changes
 from gleanery.values import json_text
 
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
-    feed = await _read(context)
+    feed = await replica_reads.read(
+        context.services.database,
+        context.organization_id,
+        partial(_read, context),
+        lambda feed: feed.has_more,
+    )
     if not feed.parts and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
     parts = [await context.with_links(part) for part in feed.parts]
@@ -46,7 +53,7 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
         _stop_on_disconnect(context, subscription),
     ):
         while True:
-            feed = await _read(context)
+            feed = await _read(context, context.database)
             left = deadline - time.monotonic()
             if feed.parts or left <= 0:
                 return feed
@@ -74,9 +81,9 @@ async def _stop_on_disconnect(
         task.cancel()
 
 
-async def _read(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
+async def _read(context: RequestContext[ChangeQuery, None], database: Database) -> changes.Feed:
     return await changes.read_feed(
-        context.database,
+        database,
         context.services.computations,
         context.path["group_id"],
         context.query,

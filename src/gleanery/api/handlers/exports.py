@@ -20,7 +20,7 @@ from gleanery.errors import (
 )
 from gleanery.http import ClientDisconnected, Header, Request
 from gleanery.models.requests import ExportLinkQuery, ExportQuery, OutputFilters, SignedExportQuery
-from gleanery.models.responses import AuditAbout, ExportLink
+from gleanery.models.responses import AuditAbout, AuditAction, ExportLink
 from gleanery.storage import audit, group_lock, organizations
 from gleanery.storage.outputs import exports
 from gleanery.values import timestamps
@@ -39,11 +39,23 @@ _NEW_LINK = "create a new one with POST /v1/exports/{group_id}/links"
 
 _TableFormat = Literal["csv", "parquet"]
 _Pieces = AsyncGenerator[bytes | memoryview]
+_AuditedContext = RequestContext[ExportQuery, None] | RequestContext[ExportLinkQuery, None]
 _ExportContext = RequestContext[ExportQuery, None] | RequestContext[SignedExportQuery, None]
 
 
 async def export_outputs(context: RequestContext[ExportQuery, None]) -> Response:
+    """Export a group. A download in the console is audited, because a person has the file."""
+    if context.actor.person is not None and context.request.method != "HEAD":
+        require_format(context.query.format)
+        await group_lock.require_group(context.database, context.path["group_id"])
+        await _audit(context, "export_outputs", context.services.clock())
     return await _export(context)
+
+
+async def _audit(context: _AuditedContext, action: AuditAction, now: int) -> None:
+    about = AuditAbout(group_id=context.path["group_id"], format=context.query.format)
+    entry = audit.Entry(context.actor, now, action, about)
+    await context.services.read_auditor.record(context.database, entry)
 
 
 async def _export(context: _ExportContext) -> Response:
@@ -56,7 +68,7 @@ async def _export(context: _ExportContext) -> Response:
     pieces = _with_links(context, export)
     # The first lines are read here, so that an error is found before the response starts.
     first = b"" if context.request.method == "HEAD" else await anext(pieces, b"")
-    headers = _headers(context, export.cursor, "ndjson")
+    headers = _headers(context, export.cursor, "jsonl")
     return Response(b"", content_type=_NDJSON, headers=headers, rest=_joined(first, pieces))
 
 
@@ -191,8 +203,7 @@ async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> 
             ("expires", str(expires)),
         ],
     )
-    entry = audit.Entry(context.actor, now, "create_export_link", AuditAbout(group_id=group))
-    await s.read_auditor.record(context.database, entry)
+    await _audit(context, "create_export_link", now)
     return Response(encode(ExportLink(url=url, expires=timestamps.render(expires))))
 
 

@@ -6,7 +6,7 @@ from gleanery.api import lists, urls
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.models.requests import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.responses import PageMetadata
-from gleanery.storage.groups import catalog
+from gleanery.storage.groups import catalog, settings
 from gleanery.storage.list_pages import ListPage, PageLimits
 from gleanery.storage.statistics.fields import read_fields
 from gleanery.values.json_text import encode
@@ -28,8 +28,13 @@ async def get_group(context: RequestContext[GroupQuery, None]) -> Response:
 
 async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
     services, name = context.services, context.path["group_id"]
-    await catalog.set_group(
-        context.database, services.schema_validator, name, context.body, services.clock
+    await settings.set_group(
+        context.database,
+        services.schema_validator,
+        name,
+        context.body,
+        services.clock,
+        context.actor,
     )
     limits = PageLimits(0, _MAX_JOBS, services.settings.max_page_bytes)
     return Response(_encode(context, await catalog.read_group(context.database, name, limits), {}))

@@ -14,6 +14,7 @@ from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.fields import GivenTime
 from gleanery.models.requests import IngestQuery, OutputQuery, OutputTime, VersionQuery
 from gleanery.models.responses import IngestResult, NdjsonResult, PageMetadata
+from gleanery.storage import replica_reads
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.storage.outputs.changes import Position
@@ -29,7 +30,12 @@ _MAX_BATCH_BYTES = 1024 * 1024
 async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
     max_bytes = context.services.settings.max_page_bytes
-    page = await pages.read_page(context.database, group, context.query, context.cursor, max_bytes)
+    page = await replica_reads.read(
+        context.services.database,
+        context.organization_id,
+        lambda database: pages.read_page(database, group, context.query, context.cursor, max_bytes),
+        lambda page: page.next_cursor is not None,
+    )
     parts = [await context.with_links(part) for part in page.parts]
     address, next_page_parameters = context.services.address, context.next_page_parameters
     return page_response(address, group, next_page_parameters, parts, page.next_cursor)

@@ -37,7 +37,8 @@ def settings_options(*names: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         @wraps(command)
         def run(**values: Any) -> None:
-            chosen = {row.name: values.pop(row.name) for row in rows}
+            given = {row.name: values.pop(row.name) for row in rows}
+            chosen = {row.name: _value(row, given[row.name]) for row in rows}
             command(settings=Settings(**chosen, secret_key=secret_key()), **values)
 
         run.__signature__ = _signature(command, rows)  # type: ignore[attr-defined]
@@ -65,12 +66,17 @@ def _signature(command: Command, rows: list[Setting]) -> Any:
 def _parameter(row: Setting) -> Parameter:
     rule = f" Must be {row.check.rule}." if row.check is not None else ""
     declaration = typer.Option(row.option, envvar=row.variable, help=row.help + rule)
+    type_, default = (list[str], [*row.default]) if row.is_list else (row.type, row.default)
     return Parameter(
         row.name,
         Parameter.KEYWORD_ONLY,
-        default=row.default,
-        annotation=Annotated[row.type, declaration],
+        default=default,
+        annotation=Annotated[type_, declaration],
     )
+
+
+def _value(row: Setting, value: Any) -> Any:
+    return tuple(value) if row.is_list else value
 
 
 def secret_key() -> str | None:

@@ -85,7 +85,7 @@ def _announce(organization: str, similar: str | None) -> None:
 def list_tokens(settings: Settings) -> None:
     """List all tokens with their ids and scopes; never the tokens themselves.
 
-    The last use is stored about once an hour.
+    The last use is stored about once a minute.
     """
     table = Table(*_COLUMNS, box=None)
     now = timestamps.now()

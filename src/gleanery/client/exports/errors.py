@@ -27,5 +27,6 @@ def require(module: str, extra: str) -> ModuleType:
     except ImportError:
         library = module.partition(".")[0]
         raise InvalidExport(
-            f"This needs the library {library}. Install it: pip install 'gleanery[{extra}]'"
+            f"This needs the library {library}. Install it: pip install 'gleanery[{extra}]', "
+            f"or '.[{extra}]' in a clone"
         ) from None

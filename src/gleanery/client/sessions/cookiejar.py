@@ -62,7 +62,7 @@ def _read_cookie(found: cookiejar.Cookie, page_host: str | None, losses: Losses)
     return Cookie(
         name=name,
         value=value,
-        host=_read_host(found.domain, page_host),
+        host=host_of(found.domain, page_host),
         host_only=not (found.domain_specified or found.domain.startswith(".")),
         path=found.path or "/",
         expires=_read_expires(found.expires),
@@ -72,7 +72,8 @@ def _read_cookie(found: cookiejar.Cookie, page_host: str | None, losses: Losses)
     )
 
 
-def _read_host(domain: str, page_host: str | None) -> str:
+def host_of(domain: str, page_host: str | None = None) -> str:
+    """Returns the host of a cookie in a jar, which has its own forms of some domains."""
     if not domain:
         if page_host is None:
             raise MissingUrl("The cookie has no domain: add the parameter url with its page")

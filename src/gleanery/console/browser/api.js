@@ -87,10 +87,6 @@ export async function post(path, body, options = {}) {
   return (await send("POST", path, { body, ...options })).json();
 }
 
-export async function put(path, body, options = {}) {
-  return (await send("PUT", path, { body, ...options })).json();
-}
-
 export async function remove(path, query) {
   return (await send("DELETE", path, { query })).json();
 }

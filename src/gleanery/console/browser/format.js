@@ -1,11 +1,12 @@
 // Texts for people: times, numbers and sizes.
 
-const MINUTE = 60, HOUR = 3600, DAY = 86400;
+// A unit, its seconds, and the number from which the next unit is used.
+const UNITS = [["second", 1, 60], ["minute", 60, 60], ["hour", 3600, 24], ["day", 86400, Infinity]];
+const MAX_DAYS = 60;
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const count = new Intl.NumberFormat("en");
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 /** Returns a Date of an ISO text, or of a cursor in microseconds. */
 export function toDate(time) {
@@ -13,16 +14,24 @@ export function toDate(time) {
   return new Date(typeof time === "number" ? time / 1000 : time);
 }
 
-/** Returns "2 min ago" or "in 3 days"; a date if that is more than four weeks away. */
-export function ago(time, now = Date.now()) {
-  const seconds = Math.round((toDate(time) - now) / 1000);
-  const size = Math.abs(seconds);
-  if (size < 10) return "now";
-  if (size < MINUTE) return relative.format(seconds, "second");
-  if (size < HOUR) return relative.format(Math.round(seconds / MINUTE), "minute");
-  if (size < DAY) return relative.format(Math.round(seconds / HOUR), "hour");
-  if (size < 28 * DAY) return relative.format(Math.round(seconds / DAY), "day");
-  return day.format(toDate(time));
+/** Returns the time from now in its unit, such as [-3, "day"]. */
+function inUnits(time) {
+  const seconds = (toDate(time) - Date.now()) / 1000;
+  const [unit, size] = UNITS.find(([, size, limit]) => Math.round(Math.abs(seconds) / size) < limit);
+  return [Math.round(seconds / size), unit];
+}
+
+/** Returns "2 min. ago" or "in 3 days"; a date if that is far away. */
+export function ago(time) {
+  const [value, unit] = inUnits(time);
+  if (unit === "second" && Math.abs(value) < 10) return "just now";
+  return Math.abs(value) > MAX_DAYS && unit === "day" ? day.format(toDate(time)) : relative.format(value, unit);
+}
+
+/** Returns "20 days": the time since then. */
+export function lasting(time) {
+  const [value, unit] = inUnits(time);
+  return plural(Math.abs(value), unit);
 }
 
 export const fullTime = (time) => full.format(toDate(time));
@@ -30,7 +39,6 @@ export const dayOf = (time) => day.format(toDate(time));
 export const number = (value) => count.format(value);
 /** A count of the service that ends at a limit: "1,000+". */
 export const atMost = ({ count, has_more: hasMore }) => number(count) + (hasMore ? "+" : "");
-export const shortNumber = (value) => compact.format(value);
 
 export function percent(share) {
   if (share > 0 && share < 0.001) return "< 0.1 %";

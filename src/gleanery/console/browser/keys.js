@@ -70,17 +70,19 @@ export function useShortcuts() {
   return layers.map(({ title, shortcuts }) => ({ title, shortcuts: shortcuts.filter((one) => one.label) }));
 }
 
+/** Moves the focus to another element with the attribute data-row. */
+export function moveFocus(step) {
+  const rows = [...document.querySelectorAll("[data-row]")];
+  const at = rows.indexOf(document.activeElement);
+  const next = at < 0 ? (step > 0 ? 0 : rows.length - 1) : at + step;
+  rows[Math.min(Math.max(next, 0), rows.length - 1)]?.focus();
+}
+
 /** The keys j and k move the focus over rows, which are links with the attribute data-row; Enter opens the focused one. */
 export function useRowKeys() {
-  const move = (step) => () => {
-    const rows = [...document.querySelectorAll("[data-row]")];
-    const at = rows.indexOf(document.activeElement);
-    const next = at < 0 ? (step > 0 ? 0 : rows.length - 1) : at + step;
-    rows[Math.min(Math.max(next, 0), rows.length - 1)]?.focus();
-  };
   useKeys([
-    { keys: ["j", "ArrowDown"], label: "Next row", repeats: true, run: move(1) },
-    { keys: ["k", "ArrowUp"], label: "Previous row", repeats: true, run: move(-1) },
+    { keys: ["j", "ArrowDown"], label: "Next row", repeats: true, run: () => moveFocus(1) },
+    { keys: ["k", "ArrowUp"], label: "Previous row", repeats: true, run: () => moveFocus(-1) },
     { keys: ["Enter"], label: "Open the row", run: () => document.activeElement.click() },
   ]);
 }

@@ -52,3 +52,12 @@ export function useAction(action) {
   }, []);
   return { ...state, run, submit };
 }
+
+/** Reloads when the person comes back to this tab: others may have reviewed meanwhile. */
+export function useReloadOnReturn(reload) {
+  useEffect(() => {
+    const listener = () => document.visibilityState === "visible" && reload();
+    document.addEventListener("visibilitychange", listener);
+    return () => document.removeEventListener("visibilitychange", listener);
+  }, []);
+}

@@ -1,4 +1,4 @@
-// The key of the session: kept for this tab, and shared with other tabs of the same origin.
+// The key of the session: kept for this tab, and shared with other tabs of the same origin; and what proves a person's right to one.
 //
 // The cookie alone is not enough, because a browser also sends it to other ports of this host.
 
@@ -53,4 +53,16 @@ export function askOtherTabs() {
 export function onKeyChange(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
+}
+
+/** Returns the secret of a login link, and the name of its person if it has one. */
+export function readLink(url) {
+  const query = new URLSearchParams(url.split("#")[1]);
+  return { link: query.get("login"), invited: query.get("person") };
+}
+
+/** Returns what a person has entered as a member of a request: a token, or the secret of a login link. */
+export function proofOf(text) {
+  const { link } = readLink(text);
+  return link ? { link } : { token: text };
 }

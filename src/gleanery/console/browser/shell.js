@@ -98,8 +98,7 @@ async function signOut() {
 }
 
 export function Logo() {
-  return html`<svg class="logo" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="8" /><path
-    d="M16 26V12M16 15c-4 0-6-2-6-6 4 0 6 2 6 6Zm0 0c4 0 6-2 6-6-4 0-6 2-6 6Zm0 7c-4 0-6-2-6-6 4 0 6 2 6 6Zm0 0c4 0 6-2 6-6-4 0-6 2-6 6Z" /></svg>`;
+  return html`<img class="logo" src=${new URL("icon.svg", import.meta.url)} alt="" />`;
 }
 
 function Person({ session }) {

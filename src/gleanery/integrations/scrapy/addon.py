@@ -16,6 +16,7 @@ _FILES_PRIORITY = 1
 """Scrapy's manual gives its files pipeline this priority: later pipelines see the files."""
 _ITEMS_PRIORITY = 900  # after the pipelines of the project, which change and drop items
 _COOKIES_PRIORITY = 700  # of Scrapy's CookiesMiddleware, which it replaces
+_COOKIES = f"{_PACKAGE}.cookies.GleaneryCookiesMiddleware"
 _SCRAPY_COOKIES = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 
 
@@ -24,25 +25,35 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Install the components. Raise NotConfigured if the service or the token is unknown."""
-        GleanerySettings.from_scrapy(settings)
-        _install(settings, _PIPELINES, f"{_PACKAGE}.pipeline.GleaneryPipeline", _ITEMS_PRIORITY)
+        chosen = GleanerySettings.from_scrapy(settings)
+        if chosen.group or not _has_feed(settings):  # else the feed stores the items
+            component = f"{_PACKAGE}.pipeline.GleaneryPipeline"
+            _install(settings, _PIPELINES, component, _ITEMS_PRIORITY)
         if settings.getbool("GLEANERY_FILES"):
             component = f"{_PACKAGE}.files.GleaneryFilesPipeline"
             _install(settings, _PIPELINES, component, _FILES_PRIORITY)
         if settings.getbool("GLEANERY_SESSIONS"):
-            component = f"{_PACKAGE}.cookies.GleaneryCookiesMiddleware"
-            if _install(settings, _MIDDLEWARES, component, _COOKIES_PRIORITY):
-                _set_member(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
+            _install(settings, _MIDDLEWARES, _COOKIES, _COOKIES_PRIORITY)
+        if _is_enabled(settings, _MIDDLEWARES, _COOKIES):
+            _install(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
         _set_member(settings, "FEED_STORAGES", "gleanery", f"{_PACKAGE}.feed.GleaneryFeedStorage")
 
 
-def _install(settings: BaseSettings, name: str, path: str, priority: int) -> bool:
+def _has_feed(settings: BaseSettings) -> bool:
+    """Return True if a feed goes to a group, which its address names."""
+    return any(str(address).startswith("gleanery:") for address in settings.getdict("FEEDS"))
+
+
+def _install(settings: BaseSettings, name: str, path: str, priority: int | None) -> None:
     """Add a component, unless the project names it: also with None, to leave it out."""
     component = load_object(path)
-    if any(_is_named(key, component) for key in settings.getdict(name)):
-        return False
-    _set_member(settings, name, path, priority)
-    return True
+    if not any(_is_named(key, component) for key in settings.getdict(name)):
+        _set_member(settings, name, path, priority)
+
+
+def _is_enabled(settings: BaseSettings, name: str, path: str) -> bool:
+    component, members = load_object(path), settings.getdict(name).items()
+    return any(place is not None and _is_named(key, component) for key, place in members)
 
 
 def _is_named(key: Any, component: type) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 _MAX_BATCH_BYTES = 1024 * 1024
 _MAX_BATCHES = 8
@@ -25,6 +25,19 @@ class Batch:
     def add(self, line: bytes) -> None:
         self.lines.append(line)
         self.size += len(line) + 1
+
+
+def in_batches(lines: Iterable[bytes], max_items: int) -> Iterator[list[bytes]]:
+    """Divide lines into batches. A line that is larger than a batch has one of its own."""
+    batch = Batch()
+    for line in lines:
+        is_full = len(batch.lines) >= max_items or batch.size + len(line) > _MAX_BATCH_BYTES
+        if batch.lines and is_full:
+            yield batch.lines
+            batch = Batch()
+        batch.add(line)
+    if batch.lines:
+        yield batch.lines
 
 
 class PendingBatches:
@@ -55,12 +68,17 @@ class PendingBatches:
                 self._close_open()
             return True
 
-    def end(self) -> None:
-        """Say that no item comes any more."""
+    def end(self, since: float | None = None) -> None:
+        """Say that no item comes any more, and at which time the crawl was stopped."""
         with self._changed:
             self.is_ending = True
-            self.ended_at = time.monotonic()
+            self.ended_at = time.monotonic() if since is None else since
             self._close_open()
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until no item comes any more, but not longer than these seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_ending, seconds)
 
     def first(self, timeout: float | None = None) -> Batch | None:
         """Wait for the first batch that is full or old. Return None after the timeout or the end.

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import signals
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
-from scrapy.exceptions import NotConfigured
 from scrapy.http.cookies import CookieJar
 from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from gleanery.integrations.scrapy.crawl_sessions import CrawlSessions, SessionKey
 from gleanery.integrations.scrapy.site_session import SiteSession
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.settings import BaseSettings
 
+_MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
 _PREFIX = "gleanery:"
+_CONTEXT = "playwright_context"
 _CONTEXT_OPTIONS = "playwright_context_kwargs"
 _STATE = "storage_state"
 
@@ -42,8 +46,7 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        if not crawler.settings.getbool("COOKIES_ENABLED"):
-            raise NotConfigured("COOKIES_ENABLED is False")
+        _check(crawler.settings, cls)
         middleware = cls(crawler)
         crawler.signals.connect(middleware.spider_closed, signals.spider_closed)
         return middleware
@@ -55,8 +58,7 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
         key = self._key_of(request)
         if key is not None:
             session = await self._sessions.require(key)
-            if key.profile != self._profile:
-                request.meta["cookiejar"] = self._jar_key(key.profile)
+            self._choose_jar(request, key.profile)
             if request.meta.get("playwright"):
                 _prepare_browser(request, key, session)
                 if not request.cookies:
@@ -102,12 +104,38 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
         is_ours = isinstance(jar, str) and jar.startswith(_PREFIX)
         return jar.removeprefix(_PREFIX) if is_ours else None
 
+    def _choose_jar(self, request: Request, profile: str) -> None:
+        """Set the jar of the profile, also if the request has another one from its response."""
+        jar = self._jar_key(profile)
+        if jar is None:
+            request.meta.pop("cookiejar", None)
+        else:
+            request.meta["cookiejar"] = jar
+
     def _jar_of(self, profile: str) -> CookieJar:
         return self.jars[self._jar_key(profile)]
 
     def _jar_key(self, profile: str) -> str | None:
         """Return the key of a profile's jar. The profile of the settings has Scrapy's default."""
         return None if profile == self._profile else f"{_PREFIX}{profile}"
+
+
+def _check(settings: BaseSettings, middleware: type) -> None:
+    """Raise ValueError if requests would be sent without the cookies of this middleware."""
+    if not settings.getbool("COOKIES_ENABLED"):
+        raise ValueError(
+            "COOKIES_ENABLED is False, but sessions need cookies: set it to True, or leave out "
+            "GLEANERY_SESSIONS"
+        )
+    places = {load_object(key): at for key, at in settings.getwithbase(_MIDDLEWARES).items()}
+    for other, place in places.items():
+        is_cookies = isinstance(other, type) and issubclass(other, CookiesMiddleware)
+        if is_cookies and place is not None and other is not middleware:
+            name = global_object_name(other)
+            raise ValueError(
+                f"{name} removes the cookies of {middleware.__name__}: set {_MIDDLEWARES} = "
+                f'{{"{name}": None}}'
+            )
 
 
 def _new_jar() -> CookieJar:
@@ -123,7 +151,8 @@ def _arguments(spider: Spider | None) -> tuple[Any, ...]:
 
 def _prepare_browser(request: Request, key: SessionKey, session: SiteSession) -> None:
     """Give the session to the browser context of scrapy-playwright, when that is created."""
-    request.meta.setdefault("playwright_context", f"{_PREFIX}{key.profile}:{key.domain}")
+    if str(request.meta.get(_CONTEXT, _PREFIX)).startswith(_PREFIX):  # not one of the spider
+        request.meta[_CONTEXT] = f"{_PREFIX}{key.profile}:{key.domain}"
     options = request.meta.get(_CONTEXT_OPTIONS) or {}
     if "user_data_dir" not in options:
         state = _BrowserState(session.state)

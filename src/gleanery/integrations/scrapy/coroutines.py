@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
+from gleanery.client import TimedOut
+
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -66,6 +68,15 @@ class CoroutineRunner:
         return self._loop
 
 
+async def within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a call of the service. Raise TimedOut if it takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await coroutine
+    except TimeoutError:
+        raise TimedOut(f"The service did not respond within {seconds:.0f} seconds") from None
+
+
 def _to_deferred(future: Future[T]) -> Deferred[T]:
     from twisted.internet import reactor
 
@@ -112,6 +123,12 @@ async def download(crawler: Crawler, request: Request) -> Response:
         return await coroutine
     response: Response = await maybe_deferred_to_future(engine.download(request))
     return response
+
+
+def is_closing(crawler: Crawler) -> bool:
+    """Return True if the spider closes, for whatever reason. Scrapy has no signal for it."""
+    slot = getattr(crawler.engine, "_slot", None)
+    return not crawler.crawling or getattr(slot, "closing", None) is not None
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit
 
 from scrapy.exceptions import NotConfigured
 from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.utils.project import data_path
 
-from gleanery.client import PushFailed, PushReport
-from gleanery.client.items import InvalidItem as UnsendableItem
+from gleanery.client import PushReport
+from gleanery.integrations.scrapy.batches import in_batches
+from gleanery.integrations.scrapy.folders import open_rejected, open_spool
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
-from gleanery.integrations.scrapy.keys import uses_group_key, without_key
+from gleanery.integrations.scrapy.pushes import OutputPusher
+from gleanery.integrations.scrapy.rejected import RejectedItems, plain_name
 from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
+from gleanery.integrations.scrapy.spool import Spool
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -30,20 +33,51 @@ if TYPE_CHECKING:
 
 _FORMATS = ("jsonlines", "jsonl", "jl")
 _FOLDER = "feeds"
-_COUNTS = ("created", "updated", "unchanged")
+_MAX_REASONS = 100
 
 _log = logging.getLogger(__name__)
 
 
 class FeedError(Exception):
-    """A feed is not stored, or not all of it. The message says where it is kept."""
+    """A feed is not stored, or not all of it. The message says where the rest is."""
 
 
-class _Outcome(NamedTuple):
-    """What is stored, and what went wrong."""
+@dataclass
+class _Outcome:
+    """What is stored, and where the other items are."""
 
-    report: PushReport
+    file: Path
+    rejected: RejectedItems
+    """Outputs that the service rejects."""
+    unusable: RejectedItems
+    """Items that are no outputs, because they have no URL or no key."""
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: list[str] = field(default_factory=list)
+    spool: Path | None = None
+    """Folder that has all items which are not stored yet."""
     error: Exception | None = None
+
+    def add_report(self, report: PushReport) -> None:
+        for name in ("created", "updated", "unchanged"):
+            self.counts[name] += getattr(report, name)
+        self.add_reasons(*(f"{'.'.join(each.loc)}: {each.msg}" for each in report.errors))
+
+    def add_reasons(self, *reasons: str) -> None:
+        self.reasons += reasons[: _MAX_REASONS - len(self.reasons)]
+
+    def problems(self) -> Iterator[str]:
+        """Say what is not stored, and how it can be."""
+        if self.error is not None and self.spool is None:
+            yield f"{str(self.error).rstrip('.')}. The feed is kept in {self.file}"
+        elif self.error is not None:
+            yield (
+                f"{str(self.error).rstrip('.')}. The items are in {self.spool}, and the next run "
+                "with this group and job sends them first"
+            )
+        if number := self.counts["rejected"]:
+            yield f"{number} items are invalid. {self.rejected.advice()}"
+        if number := self.counts["unusable"]:
+            yield f"{number} items have no URL or no key. They are in {self.unusable.path}"
 
 
 class GleaneryFeedStorage(BlockingFeedStorage):
@@ -68,69 +102,81 @@ class GleaneryFeedStorage(BlockingFeedStorage):
         if folder and not Path(folder).is_dir():
             raise OSError(f"Not a Directory: {folder}")
         path = Path(folder or data_path(str(Path(self._settings.spool) / _FOLDER), createdir=True))
-        name = f"{_plain(self._settings.group)}-{_plain(self._settings.job)}-{time.time_ns()}.jsonl"
-        descriptor = os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        names = plain_name(self._settings.require_group()), plain_name(str(self._settings.job))
+        path /= f"{'-'.join(names)}-{time.time_ns()}.jsonl"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         os.close(descriptor)
-        return (path / name).open("r+b")
+        return path.open("r+b")
 
     def store(self, file: IO[bytes]) -> Deferred[None]:
         """Store the feed in a thread. The result is an error if an item is not stored."""
         pushed: Any = super().store(file)
-        stored: Deferred[None] = pushed.addCallback(self._finish, Path(file.name))
+        stored: Deferred[None] = pushed.addCallback(self._finish)
         return stored
 
     def _store_in_thread(self, file: IO[bytes]) -> Any:
+        settings = self._settings
+        outcome = _Outcome(
+            Path(file.name), open_rejected(settings), open_rejected(settings, "-unusable")
+        )
         try:
             file.flush()
             file.seek(0)
-            return self._push(file)
+            self._push(file, outcome)
+        except Exception as error:  # of the service or of the disk: no item may be lost
+            outcome.error = error
         finally:
             file.close()
+        return outcome
 
-    def _push(self, file: IO[bytes]) -> _Outcome:
-        retries = patient_retries(self._crawler.settings)
-        group = self._settings.require_group()
+    def _push(self, file: IO[bytes], outcome: _Outcome) -> None:
+        """Write the items to the spool, and send it: also what an earlier run has left there."""
+        spool = open_spool(self._settings)
         try:
-            with self._settings.client(max_retries=retries) as client:
-                is_keyless = uses_group_key(client, self._settings)
-                return _Outcome(
-                    client.push(group, self._outputs(file, is_keyless), on_error="skip")
-                )
-        except PushFailed as error:
-            return _Outcome(error.report, error)
-        except Exception as error:  # also one of the file: it is kept in any case
-            return _Outcome(PushReport(), error)
+            for lines in in_batches(self._encode(file, outcome), self._settings.batch_size):
+                spool.append(lines)
+            outcome.spool = spool.folder
+            self._send(spool, outcome)
+        finally:
+            spool.close()
 
-    def _outputs(self, file: IO[bytes], is_keyless: bool) -> Iterator[bytes | UnsendableItem]:
+    def _encode(self, file: IO[bytes], outcome: _Outcome) -> Iterator[bytes]:
         """Read the items as outputs, one after the other."""
         encoder = ItemEncoder(self._settings)
         for line in file:
             try:
-                output = encoder.encode(json.loads(line))
+                yield encoder.encode(json.loads(line))
             except InvalidItem as error:
-                yield UnsendableItem(str(error))
-            else:
-                yield without_key(output) if is_keyless else output
+                outcome.unusable.add([line.rstrip()])
+                outcome.counts["unusable"] += 1
+                outcome.add_reasons(str(error))
 
-    def _finish(self, outcome: _Outcome, path: Path) -> None:
-        report, error = outcome
-        for name in _COUNTS:
-            self._count(f"gleanery/feed_{name}", getattr(report, name))
-        self._count("gleanery/feed_invalid", report.skipped)
-        for problem in report.errors:
-            _log.error("The feed has an invalid item: %s", problem)
-        if error is None and not report.skipped:
-            path.unlink(missing_ok=True)
-            return
-        problem_ = error or f"{report.skipped} items are invalid, and the others are stored"
-        raise FeedError(f"{problem_}. {self._advice(path)}") from error
+    def _send(self, spool: Spool, outcome: _Outcome) -> None:
+        pusher = OutputPusher(self._settings)
+        retries = patient_retries(self._crawler.settings)
+        with self._settings.client(max_retries=retries) as client:
+            while len(spool) > 0:
+                lines = spool.read_first()
+                if lines is None:  # it cannot be read, and is left out
+                    continue
+                report, rejected = pusher.push(client, lines)
+                if rejected:
+                    outcome.rejected.add(rejected)
+                    outcome.counts["rejected"] += len(rejected)
+                spool.remove_first()
+                outcome.add_report(report)
 
-    def _advice(self, path: Path) -> str:
-        command = ["gleanery", "push", self._settings.require_group(), str(path)]
-        command += ["--job", self._settings.job or "", "--url-field", self._settings.url_field]
-        if len(self._settings.key_fields) == 1:
-            command += ["--key-field", self._settings.key_fields[0]]
-        return f"The feed is kept; store it with: {shlex.join(command)}"
+    def _finish(self, outcome: _Outcome) -> None:
+        for name in ("created", "updated", "unchanged"):
+            self._count(f"gleanery/feed_{name}", outcome.counts[name])
+        invalid = outcome.counts["rejected"] + outcome.counts["unusable"]
+        self._count("gleanery/feed_invalid", invalid)
+        for reason in outcome.reasons:
+            _log.error("The feed has an invalid item: %s", reason)
+        if outcome.spool is not None:
+            outcome.file.unlink(missing_ok=True)
+        if problems := list(outcome.problems()):
+            raise FeedError("; ".join(problems)) from outcome.error
 
     def _count(self, name: str, number: int) -> None:
         if self._crawler.stats is not None and number:
@@ -156,8 +202,3 @@ def _parse(uri: str) -> tuple[str, str | None]:
     if not group or parts.query or parts.fragment:
         raise NotConfigured(f"{uri} must have the form gleanery://GROUP/JOB")
     return group, job or None
-
-
-def _plain(name: str | None) -> str:
-    """Return a name for a part of a file name."""
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in name or "")[:60]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-from email.message import Message
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from urllib.parse import unquote
 
 from itemadapter import ItemAdapter
 from scrapy import Request, signals
@@ -15,14 +12,16 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.pipelines.media import MediaPipeline
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
-from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.python.failure import Failure
 
-from gleanery.client import ClientError, StoredFile
-from gleanery.integrations.scrapy.coroutines import CoroutineRunner, download
+from gleanery.client import ClientError, Invalid, StoredFile, TooLarge
+from gleanery.client.retries import is_temporary
+from gleanery.integrations.scrapy.coroutines import CoroutineRunner, download, is_closing
 from gleanery.integrations.scrapy.crawl_sessions import SessionUnavailable
-from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
+from gleanery.integrations.scrapy.file_metadata import filename_of, media_type_of, version_of
+from gleanery.integrations.scrapy.patient_calls import PatientCalls
+from gleanery.integrations.scrapy.settings import GleanerySettings
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -33,15 +32,19 @@ try:
 except ImportError:  # before Scrapy 2.14
     from scrapy.pipelines.files import FileException  # type: ignore[no-redef]
 
-_MAX_VERSION = 1024  # limits of the service
-_MAX_FILENAME = 255
 _OK = 200
+_TIMEOUT = 30.0
+"""Seconds without a byte of a response of the service."""
 
 _log = logging.getLogger(__name__)
 
 
 class FileError(FileException):
     """A file is not downloaded, or not stored."""
+
+
+class FileMissed(FileError):
+    """A file is not stored for a reason that is not in the file: another crawl can store it."""
 
 
 class _NoStore:
@@ -63,9 +66,9 @@ class GleaneryFilesPipeline(FilesPipeline):
     def __init__(self, settings: GleanerySettings, *, crawler: Crawler) -> None:
         super().__init__("gleanery://service", crawler=crawler)
         self._runner = CoroutineRunner()
-        self._client = settings.async_client(max_retries=patient_retries(crawler.settings))
+        self._client = settings.async_client(max_retries=0, timeout=_TIMEOUT)
+        self._calls = PatientCalls(crawler, self._runner, settings.close_seconds)
         self._are_required = crawler.settings.getbool("GLEANERY_FILES_REQUIRED")
-        self._has_no_session = False
         # A file is in memory from its download until it is stored, so that a slow service
         # must not let downloads go on.
         self._slots = DeferredSemaphore(max(crawler.settings.getint("CONCURRENT_REQUESTS"), 1))
@@ -96,8 +99,7 @@ class GleaneryFilesPipeline(FilesPipeline):
         if not results:
             return item
         ids = [file["id"] for ok, file in results if ok]
-        if len(ids) < len(results):
-            self._handle_failures(len(results) - len(ids))
+        self._handle_failures([failure for ok, failure in results if not ok])
         is_single = isinstance(self._urls_of(item), str)
         try:
             ItemAdapter(item)[self.files_result_field] = next(iter(ids), None) if is_single else ids
@@ -108,11 +110,14 @@ class GleaneryFilesPipeline(FilesPipeline):
             ) from None
         return item
 
-    def _handle_failures(self, number: int) -> None:
+    def _handle_failures(self, failures: list[Failure]) -> None:
         """Drop the item, if it must not replace a stored output that has its files."""
-        self._count("gleanery/files_failed", number)
-        if self._has_no_session or self._are_required:
-            raise DropItem(f"{number} files of the item are not stored")
+        if failures:
+            self._count("gleanery/files_failed", len(failures))
+        missed = next((one.value for one in failures if isinstance(one.value, FileMissed)), None)
+        if missed is not None or (failures and self._are_required):
+            reason = f": {missed}" if missed else ""
+            raise DropItem(f"{len(failures)} files of the item are not stored{reason}")
 
     def _urls_of(self, item: Any) -> Any:
         return ItemAdapter(item).get(self.files_urls_field)
@@ -129,9 +134,11 @@ class GleaneryFilesPipeline(FilesPipeline):
         except FileError:
             raise
         except ClientError as error:
-            raise FileError(f"{request} is not stored: {error}") from error
-        except Exception as error:
-            self._has_no_session |= isinstance(error, SessionUnavailable)
+            kind = FileError if _is_about_file(error) else FileMissed
+            raise kind(f"{request} is not stored: {error}") from error
+        except SessionUnavailable as error:
+            raise FileMissed(f"{request} is not downloaded: {error}") from error
+        except Exception:
             self.media_failed(Failure(), request, info)  # type: ignore[no-untyped-call]
             raise  # media_failed logs the error, and raises it as Scrapy does
         finally:
@@ -144,7 +151,7 @@ class GleaneryFilesPipeline(FilesPipeline):
         version = await self._ask_site(request)
         if version is None:
             return None
-        return await self._runner.run(self._client.find_file(request.url, version))
+        return await self._calls.call(lambda: self._client.find_file(request.url, version))
 
     async def _ask_site(self, request: Request) -> str | None:
         """Return the version of a file at the site; None if the site does not say it."""
@@ -165,6 +172,8 @@ class GleaneryFilesPipeline(FilesPipeline):
         return response
 
     async def _download_any(self, request: Request) -> Response:
+        if is_closing(self.crawler):  # the engine waits only for requests that it has
+            raise FileMissed(f"{request} is not downloaded: the spider closes")
         if self.handle_httpstatus_list:
             request.meta["handle_httpstatus_list"] = self.handle_httpstatus_list
         else:
@@ -172,8 +181,8 @@ class GleaneryFilesPipeline(FilesPipeline):
         return await download(self.crawler, request)
 
     async def _store(self, request: Request, response: Response) -> StoredFile:
-        stored = await self._runner.run(
-            self._client.upload(
+        stored = await self._calls.call(
+            lambda: self._client.upload(
                 response.body,
                 source_url=request.url,
                 etag=version_of(response),
@@ -203,6 +212,11 @@ class GleaneryFilesPipeline(FilesPipeline):
             self.crawler.stats.inc_value(name, number)
 
 
+def _is_about_file(error: ClientError) -> bool:
+    """Return True if the service rejects the file, and would reject it again."""
+    return isinstance(error, Invalid | TooLarge) and not is_temporary(error)
+
+
 def _urls(value: Any) -> list[str]:
     if value is None or value == "":
         return []
@@ -211,31 +225,3 @@ def _urls(value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return list(value)
     raise TypeError(f"Expected a URL or a list of URLs of files, not {type(value).__name__}")
-
-
-def version_of(response: Response) -> str | None:
-    """Return the ETag of a response, or else its date; None if it has neither."""
-    for name, prefix in (("ETag", ""), ("Last-Modified", "Last-Modified: ")):
-        value = (response.headers.get(name) or b"").decode("latin-1").strip()
-        if value and len(prefix + value) <= _MAX_VERSION:
-            return prefix + value
-    return None
-
-
-def media_type_of(response: Response) -> str | None:
-    """Return the Content-Type of a file; None for one that the service takes for a form."""
-    value = (response.headers.get("Content-Type") or b"").decode("latin-1").strip()
-    is_form = value.lower().startswith(("multipart/", "application/x-www-form-urlencoded"))
-    return value if value.isascii() and value and not is_form else None
-
-
-def filename_of(request: Request, response: Response) -> str:
-    """Return the name of a file: that of Content-Disposition, or else the end of the path."""
-    message = Message()
-    message["Content-Disposition"] = _first_line(response.headers.get("Content-Disposition"))
-    name = message.get_filename() or unquote(urlparse_cached(request).path)
-    return PurePosixPath(name.replace("\\", "/")).name[:_MAX_FILENAME]
-
-
-def _first_line(header: bytes | None) -> str:
-    return (header or b"").decode("latin-1").partition("\n")[0].strip()

@@ -7,9 +7,14 @@ import json
 from gleanery.client import Client, ClientError, Forbidden, NotFound
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
+_FORBIDDEN = (
+    "To compare GLEANERY_KEY_FIELDS with the key fields of the group, the token needs the scope "
+    "outputs:read. Or remove GLEANERY_KEY_FIELDS, if the group has the right key fields"
+)
+
 
 class KeyConflict(ClientError):
-    """The group has other key fields than the settings name."""
+    """The group has other key fields than the settings name, or they cannot be compared."""
 
 
 def uses_group_key(client: Client, settings: GleanerySettings) -> bool:
@@ -28,10 +33,8 @@ def uses_group_key(client: Client, settings: GleanerySettings) -> bool:
         if not is_single:
             client.set_group(group, key_fields=names)
         return not is_single
-    except Forbidden:  # the token can only write
-        if is_single:
-            return False
-        raise
+    except Forbidden as error:  # the token can only write
+        raise KeyConflict(_FORBIDDEN) from error
     if found == names:
         return True
     if is_single and found is None:
@@ -51,7 +54,10 @@ def _explain(group: str, found: list[str] | None, names: list[str]) -> str:
 
 
 def without_key(line: bytes) -> bytes:
-    """Return an output without the key that it was sent with."""
-    output = json.loads(line)
-    output.pop("key", None)
+    """Return an output without its key. A damaged line remains: the service says what is wrong."""
+    try:
+        output = json.loads(line)
+        output.pop("key", None)
+    except (ValueError, AttributeError):
+        return line
     return json.dumps(output, ensure_ascii=False, separators=(",", ":")).encode()

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import itertools
+import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from scrapy import version_info
+from scrapy.exceptions import DropItem
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
-from scrapy.utils.project import data_path
 from twisted.internet.defer import Deferred
 
 from gleanery.integrations.scrapy.batches import PendingBatches
+from gleanery.integrations.scrapy.coroutines import call_later
+from gleanery.integrations.scrapy.folders import open_rejected, open_spool
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
 from gleanery.integrations.scrapy.sender import Events, Sender
 from gleanery.integrations.scrapy.settings import GleanerySettings
-from gleanery.integrations.scrapy.spool import Spool, spool_folder
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
+
+
+logger = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 1.0
+
+
+class _HeldLine(NamedTuple):
+    """Line for which there is no room yet."""
+
+    line: bytes
+    added: Deferred[None]
+    """Fires when the line has room."""
 
 
 class GleaneryPipeline:
@@ -35,11 +50,13 @@ class GleaneryPipeline:
         self._crawler = crawler
         self._encoder = ItemEncoder(settings)
         self._pending = PendingBatches(settings.batch_size, settings.batch_seconds)
-        self._waiting: list[Deferred[None]] = []
-        self._held: dict[int, bytes] = {}
-        """Lines for which there is no room yet, by their order."""
-        self._numbers = itertools.count()
+        self._held: deque[_HeldLine] = deque()
         self._has_paused = False
+        self._has_timer = False
+        self._stopped_at: float | None = None
+        """Time at which the crawl was stopped while no item could be stored."""
+        self._has_given_up = False
+        self._sender: Sender | None = None  # until the spider is opened
         self._ended: Deferred[None] = Deferred()
 
     @classmethod
@@ -53,7 +70,8 @@ class GleaneryPipeline:
             has_room=lambda: call(self._continue),
             ended=lambda: call(self._ended.callback, None),
         )
-        self._sender = Sender(self._settings, self._pending, self._open_spool(), events)
+        spool, rejected = open_spool(self._settings), open_rejected(self._settings)
+        self._sender = Sender(self._settings, self._pending, spool, rejected, events)
         atexit.register(self._keep_unsent)
         self._sender.start()
 
@@ -64,7 +82,15 @@ class GleaneryPipeline:
         except InvalidItem:
             self._count("invalid", 1)
             raise
-        return item if self._pending.add(line) else self._add_later(item, line)
+        if self._has_given_up:
+            raise self._lose()
+        if not self._held and self._pending.add(line):
+            return item
+        held = _HeldLine(line, Deferred())
+        self._held.append(held)  # at once, so that no later item overtakes it
+        self._pause()
+        self._watch()
+        return self._wait(item, held)
 
     def close_spider(self, spider: Spider | None = None) -> Any:
         """Return what Scrapy waits for: in version 2.13, only a Deferred."""
@@ -72,25 +98,21 @@ class GleaneryPipeline:
         return closing if version_info >= (2, 14) else deferred_from_coro(closing)
 
     async def _close(self) -> None:
-        self._pending.end()
+        if self._sender is None:  # a component has failed at the start, and nothing is to be sent
+            return
+        self._pending.end(self._stopped_at)
         await maybe_deferred_to_future(self._ended)
         atexit.unregister(self._keep_unsent)
 
-    async def _add_later(self, item: Any, line: bytes) -> Any:
-        """Wait for room, and hold back the spider until then."""
-        number = next(self._numbers)
-        self._held[number] = line
-        while not self._pending.add(line):
-            self._pause()
-            room: Deferred[None] = Deferred()
-            self._waiting.append(room)
-            await maybe_deferred_to_future(room)
-        del self._held[number]
+    async def _wait(self, item: Any, held: _HeldLine) -> Any:
+        """Hold back the spider until there is room for its item."""
+        await maybe_deferred_to_future(held.added)
         return item
 
     def _keep_unsent(self) -> None:
         """Write everything to the disk: the process ends without the end of the crawl."""
-        self._sender.keep_unsent(list(self._held.values()))
+        assert self._sender is not None
+        self._sender.keep_unsent([held.line for held in self._held])
 
     def _pause(self) -> None:
         """Let the engine start no requests: Scrapy alone would collect items of many responses."""
@@ -100,22 +122,48 @@ class GleaneryPipeline:
             self._has_paused = True
 
     def _continue(self) -> None:
-        if self._has_paused and self._crawler.engine is not None:
+        """Add the lines that wait, in their order, as far as there is room."""
+        while self._held and self._pending.add(self._held[0].line):
+            self._held.popleft().added.callback(None)
+        if self._has_paused and not self._held and self._crawler.engine is not None:
             self._crawler.engine.unpause()
             self._has_paused = False
-        waiting, self._waiting = self._waiting, []
-        for room in waiting:
-            room.callback(None)
+
+    def _watch(self) -> None:
+        """Look at the lines that wait every second: Scrapy closes no pipeline before they end."""
+        if not self._has_timer:
+            self._has_timer = True
+            call_later(_CHECK_SECONDS, self._check_held)
+
+    def _check_held(self) -> None:
+        self._has_timer = False
+        if self._held:
+            self._watch()
+            if self._must_give_up():
+                self._give_up()
+
+    def _must_give_up(self) -> bool:
+        """Return True if the crawl was stopped, and neither service nor disk takes items."""
+        if self._crawler.crawling or self._sender is None or not self._sender.is_disk_failing:
+            self._stopped_at = None
+            return False
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        return time.monotonic() - self._stopped_at >= self._settings.close_seconds
+
+    def _give_up(self) -> None:
+        logger.critical("Items are lost: neither Gleanery nor the disk takes them")
+        self._has_given_up = True
+        while self._held:
+            self._held.popleft().added.errback(self._lose())
+
+    def _lose(self) -> DropItem:
+        self._count("lost", 1)
+        return DropItem("Neither Gleanery nor the disk takes it")
 
     def _count(self, name: str, number: int) -> None:
         if self._crawler.stats is not None:
             self._crawler.stats.inc_value(f"gleanery/{name}", number)
-
-    def _open_spool(self) -> Spool:
-        settings = self._settings
-        with settings.client() as client:
-            target = (client.base_url, settings.require_group(), str(settings.job))
-        return Spool(spool_folder(Path(data_path(settings.spool)), *target))
 
 
 def _find_reactor() -> Callable[..., object]:

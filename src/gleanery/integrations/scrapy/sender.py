@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from gleanery.client import ApiError, Client, ClientError, Forbidden, PushFailed, PushReport
+from gleanery.client import Client, PushFailed, PushReport
 from gleanery.integrations.scrapy.batches import Batch, PendingBatches
-from gleanery.integrations.scrapy.keys import KeyConflict, uses_group_key, without_key
-from gleanery.integrations.scrapy.newer import drop_older
+from gleanery.integrations.scrapy.outage import Outage
+from gleanery.integrations.scrapy.pushes import OutputPusher
+from gleanery.integrations.scrapy.rejected import RejectedItems
 from gleanery.integrations.scrapy.settings import GleanerySettings
 from gleanery.integrations.scrapy.spool import Spool
 
 logger = logging.getLogger(__name__)
 
-_FIRST_WAIT = 0.5
-_LONGEST_WAIT = 15.0
 _TIMEOUT = 30.0
 """Seconds without a byte of a response; meanwhile the spider can have to wait."""
-_TEMPORARY = frozenset({408, 429})
+_SHORTEST_TIMEOUT = 1.0
 _SHOWN_CHARACTERS = 1000
 
 
@@ -43,50 +43,57 @@ class Sender(threading.Thread):
     """
 
     def __init__(
-        self, settings: GleanerySettings, pending: PendingBatches, spool: Spool, events: Events
+        self,
+        settings: GleanerySettings,
+        pending: PendingBatches,
+        spool: Spool,
+        rejected: RejectedItems,
+        events: Events,
     ) -> None:
         super().__init__(name="gleanery-sender", daemon=True)
         self._settings = settings
         self._pending = pending
         self._spool = spool
+        self._rejected = rejected
         self._events = events
-        self._client = settings.client(timeout=_TIMEOUT, max_retries=settings.max_retries)
-        self._probe = settings.client(timeout=_TIMEOUT, max_retries=0)
-        self._uses_group_key: bool | None = None  # unknown until the service has said it
-        self._has_checked = False
-        self._failures = 0
-        self._retry_at = 0.0
-        self._is_permanent = False
+        # This thread retries requests itself, because a client that waits cannot be stopped.
+        self._client = settings.client(timeout=_TIMEOUT, max_retries=0)
+        self._pusher = OutputPusher(settings)
+        self._outage = Outage(settings.max_retries)
+        self.is_disk_failing = False
+        """True if the last batch could not be written to the disk."""
 
     def run(self) -> None:
-        try:
-            while self._step_safely():
-                pass
-            self._keep_rest()
-        finally:
-            self._client.close()
-            self._probe.close()
-            self._spool.close()
-            self._events.ended()
+        while self._step_safely():
+            pass
+        for finish in (self._keep_rest, self._client.close, self._spool.close):
+            try:
+                finish()
+            except Exception:  # the crawl waits for the end of this thread
+                logger.exception("Unexpected error at the end of the crawl")
+        self._events.ended()
 
     def keep_unsent(self, further: list[bytes]) -> None:
         """Write the batches in memory to the disk, and then the lines that had no room there."""
-        if self.is_alive():
+        try:
             self._pending.take_all(lambda batch: self._spool.append(batch.lines))
             if further:
                 self._spool.append(further)
+        except OSError as error:
+            lost = self._pending.items() + len(further)
+            logger.critical("%d items are lost: they cannot be written: %s", lost, error)
 
     def _step_safely(self) -> bool:
-        """Do the next piece of work. An error of the disk is tried again later."""
+        """Do the next piece of work. Nothing may end this thread: items would wait for ever."""
         try:
             return self._step()
-        except OSError as error:
+        except Exception as error:
             self._note_failure(error)
             return True
 
     def _step(self) -> bool:
         """Do the next piece of work. Return False if there is none, or no more time for it."""
-        wait = self._retry_at - time.monotonic()
+        wait = self._outage.seconds_to_wait()
         if wait > 0:
             return self._wait_for_retry(wait)
         if len(self._spool) > 0:
@@ -95,17 +102,24 @@ class Sender(threading.Thread):
         return self._send_pending()
 
     def _wait_for_retry(self, seconds: float) -> bool:
-        """Write what comes in to the disk until the next attempt."""
+        """Wait for the next attempt. If the service is down, write to the disk what comes in."""
         if self._pending.is_ending:
             return self._wait_for_end(seconds)
+        if not self._outage.is_down:
+            self._pending.wait_for_end(seconds)
+            return True
         batch = self._pending.first(seconds)
         if batch is not None and not self._try_spool(batch):
             time.sleep(min(seconds, 1.0))  # the batch stays in memory, and the spider waits
         return True
 
+    def _seconds_left(self) -> float:
+        """Return the seconds after the end of the spider in which a request may start."""
+        return self._pending.ended_at + self._settings.close_seconds - time.monotonic()
+
     def _wait_for_end(self, seconds: float) -> bool:
-        left = self._pending.ended_at + self._settings.close_seconds - time.monotonic()
-        if self._is_permanent or left <= 0:
+        left = self._seconds_left()
+        if self._outage.is_permanent or left <= 0:
             return False
         time.sleep(min(seconds, left))
         return True
@@ -114,84 +128,72 @@ class Sender(threading.Thread):
         batch = self._pending.first()
         if batch is None:
             return False
-        if self._send(self._client, batch.lines):
+        if self._send(batch.lines):
             self._remove_pending()
-        else:
+        elif self._outage.is_down:
             self._try_spool(batch)
         return True
 
     def _send_spooled(self) -> None:
-        batch = self._spool.first()
-        try:
-            self._check_earlier()
-            lines = batch.read()
-        except (ClientError, OSError, ValueError) as error:
-            self._note_failure(error)
-            return
-        is_sent = self._send(self._probe, lines)
-        self._spool.note_attempt()
-        if is_sent:
+        lines = self._spool.read_first()
+        if lines is not None and self._send(lines):
             self._spool.remove_first()
             self._events.add("sent_from_spool", len(lines))
             if len(self._spool) == 0:
                 logger.info("The items on disk are stored")
 
-    def _check_earlier(self) -> None:
-        """Drop what is older than the stored values, once, before anything else is sent."""
-        if self._has_checked:
-            return
-        try:
-            dropped = drop_older(self._probe, self._settings, self._spool)
-        except Forbidden:
-            dropped = 0
-            logger.warning(
-                "Items of an earlier run are stored without a check whether there are newer ones: "
-                "the token needs the scope outputs:read"
-            )
-        self._has_checked = True
-        if dropped:
-            logger.info("%d items of an earlier run are dropped: newer ones are stored", dropped)
-            self._events.add("outdated", dropped)
-
-    def _send(self, client: Client, lines: list[bytes]) -> bool:
+    def _send(self, lines: list[bytes]) -> bool:
         """Send lines. Return False if that fails."""
+        if self._outage.is_retrying:
+            self._events.add("retries", 1)
         try:
-            if self._uses_group_key is None:
-                self._uses_group_key = uses_group_key(client, self._settings)
-            if self._uses_group_key and len(self._settings.key_fields) == 1:
-                lines = [without_key(line) for line in lines]
-            group = self._settings.require_group()
-            self._note_report(client.push(group, lines, on_error="skip"), lines)
+            with self._open_client() as client:
+                self._push(client, lines)
         except PushFailed as error:
             self._note_report(error.report, lines)
             self._note_failure(error.cause or error)
-        except Exception as error:  # nothing may end this thread: items would wait for ever
+        except Exception as error:
             self._note_failure(error)
         else:
-            self._note_success()
+            self._outage.note_success()
             return True
         return False
 
-    def _note_success(self) -> None:
-        if self._failures:
-            logger.info("Gleanery responds again")
-        self._failures, self._retry_at, self._is_permanent = 0, 0.0, False
+    @contextmanager
+    def _open_client(self) -> Iterator[Client]:
+        """Return the client. After a failure at the end, it has only the time that is left."""
+        if not (self._pending.is_ending and self._outage.failures):
+            yield self._client
+            return
+        timeout = min(max(self._seconds_left(), _SHORTEST_TIMEOUT), _TIMEOUT)
+        with self._settings.client(timeout=timeout, max_retries=0) as client:
+            yield client
+
+    def _push(self, client: Client, lines: list[bytes]) -> None:
+        report, rejected = self._pusher.push(client, lines)
+        self._note_report(report, lines)
+        if rejected:
+            self._keep_rejected(rejected)
+
+    def _keep_rejected(self, lines: list[bytes]) -> None:
+        try:
+            self._rejected.add(lines)
+        except OSError as error:  # the service would reject them again: they must not wait
+            logger.error(
+                "%d invalid items are lost: %s cannot be written: %s",
+                len(lines),
+                self._rejected.path,
+                error,
+            )
+            self._events.add("lost", len(lines))
+        else:
+            advice = self._rejected.advice()
+            logger.error("%d invalid items are not stored. %s", len(lines), advice)
 
     def _note_failure(self, error: Exception) -> None:
-        had_other_cause = self._failures == 0 or self._is_permanent != _is_permanent(error)
-        self._is_permanent = _is_permanent(error)
-        if had_other_cause or not isinstance(error, ClientError):
-            logger.log(
-                logging.ERROR if self._is_permanent else logging.WARNING,
-                "Gleanery does not store items: %s. They are written to %s until it does",
-                str(error).rstrip("."),
-                self._spool.folder,
-                exc_info=None if isinstance(error, ClientError) else error,
-            )
-        wait = min(_FIRST_WAIT * 2 ** min(self._failures, 10), _LONGEST_WAIT)
-        self._failures += 1
-        self._retry_at = time.monotonic() + wait
-        self._events.add("failures", 1)
+        self._outage.note_failure(error, self._spool.folder)
+        if self._outage.is_down:
+            self._events.add("failures", 1)
 
     def _note_report(self, report: PushReport, lines: list[bytes]) -> None:
         numbers: dict[str, Any] = {
@@ -200,7 +202,6 @@ class Sender(threading.Thread):
             "unchanged": report.unchanged,
             "invalid": report.skipped,
             "batches": report.batches,
-            "retries": report.retries,
         }
         for name, number in numbers.items():
             if number:
@@ -209,16 +210,16 @@ class Sender(threading.Thread):
             item = lines[error.index][:_SHOWN_CHARACTERS].decode(errors="replace")
             place = ".".join(error.loc)
             logger.error("Invalid item: %s%s\n%s", f"{place}: " if place else "", error.msg, item)
-        hidden = report.skipped - len({error.index for error in report.errors})
-        if hidden > 0:
-            logger.error("Invalid items: %d more in the same batch", hidden)
 
     def _try_spool(self, batch: Batch) -> bool:
         try:
             self._spool.append(batch.lines)
         except OSError as error:
-            logger.error("Items cannot be written to %s: %s", self._spool.folder, error)
+            if not self.is_disk_failing:
+                logger.error("Items cannot be written to %s: %s", self._spool.folder, error)
+            self.is_disk_failing = True
             return False
+        self.is_disk_failing = False
         self._events.add("spooled", len(batch.lines))
         self._remove_pending()
         return True
@@ -236,14 +237,8 @@ class Sender(threading.Thread):
             self._events.add("lost", lost)
         if len(self._spool) > 0:
             logger.error(
-                "Items could not be sent. They are in %s, and the next run of this spider sends "
-                "them first",
+                "Items could not be sent: %s. They are in %s, and the next run of this spider "
+                "sends them first",
+                self._outage.last_error,
                 self._spool.folder,
             )
-
-
-def _is_permanent(error: Exception) -> bool:
-    """Return True if the same request cannot succeed later."""
-    if isinstance(error, ApiError):
-        return 400 <= error.status < 500 and error.status not in _TEMPORARY
-    return isinstance(error, KeyConflict)

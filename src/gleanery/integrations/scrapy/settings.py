@@ -85,9 +85,12 @@ class GleanerySettings:
             raise NotConfigured(_explain(error)) from None
 
     def require_group(self) -> str:
-        """Return the group. Raise NotConfigured if there is none."""
+        """Return the group. Raise ValueError if there is none: all items would be lost."""
         if self.group is None:
-            raise NotConfigured("There is no group for the items: set GLEANERY_GROUP")
+            raise ValueError(
+                "There is no group for the items: set GLEANERY_GROUP. To store no items, set "
+                'ITEM_PIPELINES = {"gleanery.integrations.scrapy.GleaneryPipeline": None}'
+            )
         return self.group
 
     def _check(self) -> None:

@@ -18,7 +18,6 @@ from gleanery.client.sessions import (
     read,
     to_cookiejar,
 )
-from gleanery.integrations.scrapy.sites import session_domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +45,10 @@ class SiteSession:
         """Cookies as the service has them."""
         self._rejected: set[Cookie] = set()
         self.domain = domain
-        self.state: dict[str, Any] = {}
+        self.profile = profile
+        self.is_kept = False
+        """True if the session is loaded. Else the cookies of the site stay in the crawl."""
+        self.state: dict[str, Any] = {"cookies": [], "origins": []}
         """State as it was loaded, in the format of Playwright."""
 
     def __repr__(self) -> str:
@@ -89,14 +91,16 @@ class SiteSession:
         if self._lease is not None:
             await self._lease.release()
 
-    def changes(self, jar: Iterable[cookiejar.Cookie]) -> list[Cookie]:
-        """Return the cookies of the site that a jar has and the service does not have.
+    def changes(self, cookies: Iterable[cookiejar.Cookie]) -> list[Cookie]:
+        """Return what the service does not have of the site's cookies in a jar.
 
         A cookie that the site has deleted is among them, with an expiry in the past.
         """
-        found = {cookie.identity: cookie for cookie in self._of_site(jar)}
-        changed = [one for one in found.values() if self._stored.get(one.identity) != one]
+        if not self.is_kept:
+            return []
         now = time.time()
+        found = {one.identity: one for one in _convert(cookies) if not _is_expired(one, now)}
+        changed = [one for one in found.values() if self._stored.get(one.identity) != one]
         deleted = [
             replace(cookie, value="", expires=_LONG_AGO)
             for identity, cookie in self._stored.items()
@@ -139,19 +143,13 @@ class SiteSession:
                 self._stored[cookie.identity] = cookie
 
     def _read(self, state: dict[str, Any]) -> list[cookiejar.Cookie]:
-        self.state = state
+        self.state, self.is_kept = state, True
         written = to_cookiejar(read(state, _PLAYWRIGHT))
         for loss in written.losses:
             _log.warning("The session of %s in Scrapy: %s", self.domain, loss)
         cookies = list(written.content)
         self._stored = {one.identity: one for one in _convert(cookies)}
         return cookies
-
-    def _of_site(self, jar: Iterable[cookiejar.Cookie]) -> Iterator[Cookie]:
-        now = time.time()
-        for cookie in _convert(jar):
-            if session_domain(cookie.host) == self.domain and not _is_expired(cookie, now):
-                yield cookie
 
 
 def _is_expired(cookie: Cookie, now: float) -> bool:

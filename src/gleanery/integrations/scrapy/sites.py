@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import lru_cache
+from http.cookiejar import Cookie
 
 from tldextract import TLDExtract
 
-from gleanery.client.sessions import hostnames
+from gleanery.client.sessions import InvalidSession, hostnames
+from gleanery.client.sessions.cookiejar import host_of
 
-# Scrapy's cookies use the same list of public suffixes.
-_split = TLDExtract(include_psl_private_domains=True)
+# The list of public suffixes of the package: a download would block the reactor.
+_split = TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)
 
 
 @lru_cache(maxsize=10_000)
@@ -39,3 +43,21 @@ def _site(host: str) -> str:
     if not parts.suffix:  # a private top-level domain, such as corp
         return "." + ".".join(host.split(".")[-2:])
     return f".{parts.domain}.{parts.suffix}" if parts.domain else host
+
+
+def group_by_site(jar: Iterable[Cookie]) -> dict[str, list[Cookie]]:
+    """Return the cookies of a jar by the domain of the session that they belong to."""
+    sites: defaultdict[str, list[Cookie]] = defaultdict(list)
+    for cookie in jar:
+        site = _site_of_cookie(cookie.domain)
+        if site is not None:
+            sites[site].append(cookie)
+    return sites
+
+
+@lru_cache(maxsize=10_000)
+def _site_of_cookie(domain: str) -> str | None:
+    try:
+        return session_domain(host_of(domain))
+    except InvalidSession:
+        return None

@@ -1,10 +1,12 @@
 """The spool: batches on disk that could not be sent, in their order.
 
-A run has a folder of its own, which it locks. The next run takes the folders of ended runs.
+A run has a folder of its own, and a locked file beside it. The next run takes the folders of
+ended runs.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -20,33 +22,19 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_LOCK = "lock"
-_SUFFIX = ".jsonl"
+logger = logging.getLogger(__name__)
+
+_LOCK = ".lock"
+_BATCH = ".jsonl"
 _UNFINISHED = ".tmp"
-_NANOSECONDS = 10**9
+_UNREADABLE = ".bad"
 
 
-class SpooledBatch(NamedTuple):
-    """Batch on disk. Its name is the time at which it was written."""
+class _LockedFolder(NamedTuple):
+    """Folder of a run, and the file that keeps it for this process."""
 
-    path: Path
-    is_earlier: bool
-    """True if an earlier run has written it."""
-
-    def time(self) -> float:
-        """Return the time, in seconds since 1970, after which others have stored newer values.
-
-        It is the time of the last attempt to send something of this run, because that may have
-        stored an older value of the same output.
-        """
-        attempted = (self.path.parent / _LOCK).stat().st_mtime
-        return max(int(self.path.stem) / _NANOSECONDS, attempted)
-
-    def read(self) -> list[bytes]:
-        return self.path.read_bytes().splitlines()
-
-    def replace(self, lines: Iterable[bytes]) -> None:
-        _write(self.path, b"\n".join(lines))
+    folder: Path
+    lock: BinaryIO
 
 
 def spool_folder(folder: Path, *target: str) -> Path:
@@ -57,93 +45,145 @@ def spool_folder(folder: Path, *target: str) -> Path:
 
 
 class Spool:
-    """Batches on disk, oldest first."""
+    """Batches on disk, oldest first. The name of each is the time at which it was written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = threading.Lock()
-        self._locked: list[BinaryIO] = []
+        self._writing = threading.Lock()
+        self._locked: list[_LockedFolder] = []
         self._own: Path | None = None
-        self._batches: deque[SpooledBatch] = deque()
+        self._batches: deque[Path] = deque()
         self._last = 0
         self._take_earlier()
 
     def __len__(self) -> int:
         return len(self._batches)
 
-    def first(self) -> SpooledBatch:
-        return self._batches[0]
-
-    def earlier(self) -> list[SpooledBatch]:
-        """Return the batches of earlier runs."""
-        return [batch for batch in self._batches if batch.is_earlier]
-
-    def append(self, lines: Iterable[bytes]) -> None:
-        """Write a batch. It is on the disk, or not there at all. Raise OSError if it fails."""
-        with self._lock:
-            own = self._own or self._create_folder()
-            self._last = max(time.time_ns(), self._last + 1)
-            path = own / f"{self._last:020}{_SUFFIX}"
-            _write(path, b"\n".join(lines))
-            self._batches.append(SpooledBatch(path, is_earlier=False))
+    def read_first(self) -> list[bytes] | None:
+        """Return the lines of the first batch; None if it cannot be read, and is left out."""
+        path = self._batches[0]
+        try:
+            return path.read_bytes().splitlines()
+        except OSError as error:
+            self._leave_out(path, error)
+            return None
 
     def remove_first(self) -> None:
         """Remove the first batch, because it is stored."""
-        with self._lock:
-            self._batches.popleft().path.unlink(missing_ok=True)
+        with self._writing:
+            self._batches.popleft().unlink(missing_ok=True)
 
-    def note_attempt(self) -> None:
-        """Store the time of an attempt to send a batch."""
-        for lock in self._locked:
-            os.utime(lock.name)
+    def append(self, lines: Iterable[bytes]) -> None:
+        """Write a batch. It is on the disk, or not there at all. Raise OSError if it fails."""
+        content = b"\n".join(lines)
+        with self._writing:
+            try:
+                self._append(content)
+            except FileNotFoundError:  # somebody has removed the folder of this run
+                self._own = None
+                self._append(content)
 
     def close(self) -> None:
         """Unlock the folders, and remove the empty ones."""
-        for lock in self._locked:
-            folder = Path(lock.name).parent
+        for folder, lock in self._locked:
             for unfinished in folder.glob(f"*{_UNFINISHED}"):  # of a run that was killed
                 unfinished.unlink(missing_ok=True)
-            if not any(folder.glob(f"*{_SUFFIX}")):
+            is_removed = _remove_folder(folder)
+            lock.close()  # first, because Windows removes no open file
+            if is_removed:
                 Path(lock.name).unlink(missing_ok=True)
-                _remove_folder(folder)
-            lock.close()
         self._locked.clear()
         _remove_folder(self.folder)
 
+    def _append(self, content: bytes) -> None:
+        own = self._own or self._create_folder()
+        self._last = max(time.time_ns(), self._last + 1)
+        path = own / f"{self._last:020}{_BATCH}"
+        _write(path, content)
+        self._batches.append(path)
+
+    def _leave_out(self, path: Path, error: OSError) -> None:
+        """Go on with the next batch. Otherwise this one would stop all others for ever."""
+        aside = path.with_suffix(_UNREADABLE)
+        with suppress(OSError):
+            path.rename(aside)
+        logger.error(
+            "Items in %s cannot be read: %s. If you can repair the file, name it %s again, and "
+            "the next run sends it",
+            aside,
+            error,
+            path.name,
+        )
+        self._batches.popleft()
+
     def _take_earlier(self) -> None:
-        folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
         paths = [
             path
-            for folder in folders
+            for folder in _list(self.folder)
             if folder.is_dir() and self._try_lock(folder)
-            for path in folder.glob(f"*{_SUFFIX}")
+            for path in folder.glob(f"*{_BATCH}")
             if path.stem.isdecimal()
         ]
-        for path in sorted(paths, key=lambda path: path.name):
-            self._batches.append(SpooledBatch(path, is_earlier=True))
-            self._last = int(path.stem)
+        self._batches.extend(sorted(paths, key=lambda path: path.name))
+        if self._batches:
+            self._last = int(self._batches[-1].stem)
 
     def _create_folder(self) -> Path:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = self.folder / f"{time.time_ns():020}-{os.getpid()}"
-        folder.mkdir(mode=0o700, parents=True)
-        self._try_lock(folder)
+        lock = _lock(folder)  # before there is a folder that another run can take
+        if lock is None:
+            raise OSError(f"{folder} belongs to another run")
+        folder.mkdir(mode=0o700)
+        _sync_folder(self.folder)
+        self._locked.append(_LockedFolder(folder, lock))
         self._own = folder
         return folder
 
     def _try_lock(self, folder: Path) -> bool:
-        """Lock a folder. Return False if the run of this folder has not ended."""
+        """Lock a folder. Return False if its run has not ended, or has removed it."""
         try:
-            file = (folder / _LOCK).open("ab")
-        except FileNotFoundError:  # its run has just ended, and has removed it
+            lock = _lock(folder)
+        except FileNotFoundError:
             return False
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.close()
-                return False
-        self._locked.append(file)
+        if lock is None:
+            return False
+        if not folder.is_dir():
+            lock.close()
+            Path(lock.name).unlink(missing_ok=True)
+            return False
+        self._locked.append(_LockedFolder(folder, lock))
         return True
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _lock(folder: Path) -> BinaryIO | None:
+    """Return the locked file of a folder, or None if another run has locked it."""
+    path = folder.with_name(f"{folder.name}{_LOCK}")
+    file = path.open("ab")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+    if not _is_file(file, path):  # another run has locked and removed it since it was opened
+        file.close()
+        return None
+    return file
+
+
+def _is_file(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -154,11 +194,29 @@ def _write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        _sync_folder(path.parent)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def _remove_folder(folder: Path) -> None:
-    with suppress(OSError):  # it is missing, or has files of another run
+def _sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, so that a new file survives a power failure."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_folder(folder: Path) -> bool:
+    """Remove an empty folder. Return False if it has files."""
+    try:
         folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

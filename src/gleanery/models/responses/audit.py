@@ -25,7 +25,9 @@ AuditAction = Literal[
     "renew_lease",
     "release_lease",
     "add_review",
+    "export_outputs",
     "create_export_link",
+    "set_group",
     "create_token",
     "revoke_token",
     "create_login_link",
@@ -54,9 +56,12 @@ class AuditAbout(TypedDict, total=False):
         int, Field(description="`id` of the group in the filter, or of the deleted group.")
     ]
     profile: Annotated[str, Field(description="Account at the site.")]
-    format: Annotated[str, Field(description="Format of an import, an export or a lease.")]
+    format: Annotated[str, Field(description="Format of an import, an export, a link or a lease.")]
     dry_run: Annotated[bool, Field(description="True if an import stored nothing.")]
     group_id: str
+    settings: Annotated[
+        list[str], Field(description="Settings of the group that have another value now.")
+    ]
     job_id: str
     review_id: str
     status: ReviewStatus

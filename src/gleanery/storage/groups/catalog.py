@@ -1,17 +1,14 @@
-"""The list of groups: their settings, jobs and counts, and the deletion of groups and jobs."""
+"""The list of groups: settings, jobs and counts, and the deletion of groups and jobs."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import no_group, no_job
-from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupSettingsOut, JobOut
-from gleanery.storage import audit, group_lock, list_pages
+from gleanery.storage import audit, list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
@@ -22,7 +19,6 @@ from gleanery.storage.group_lock import (
     LockedGroup,
 )
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
-from gleanery.storage.outputs import rules
 from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
@@ -73,12 +69,6 @@ _MAX_LISTED_JOBS = 100  # of each group in the list of groups
 _MAX_ROWS_AT_ONCE = 1000  # of several groups
 _MAX_COMMENT_AT_ONCE = 1000  # bytes
 _FRAME_BYTES = 400  # of a group, beside its settings, countries and jobs
-_SAVE_SETTINGS = """
-UPDATE groups
-SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0,
-    keep_versions = $7, keep_days = $8
-WHERE organization_id = $1 AND id = $2
-"""
 _FIND_JOB = """
 SELECT id, output_count FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3
 """
@@ -242,37 +232,6 @@ def _by_group(rows: Sequence[Row]) -> dict[int, list[Row]] | None:
     for group_id, *row in rows:
         by_group[group_id].append(row)
     return by_group
-
-
-# --- settings -----------------------------------------------------------------------------------
-
-
-async def set_group(
-    database: Database,
-    validator: SchemaValidator,
-    group: str,
-    settings: GroupSettings,
-    clock: Clock,
-) -> None:
-    """Replaces the settings of a group, which is created if it does not exist."""
-    key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
-    schema = None if settings.schema_ is None else _encode(settings.schema_)
-    await rules.check_schema(validator, database.organization_id, schema)
-    limits = (settings.retain_days, settings.keep_versions, settings.keep_days)
-    values = (settings.display_name, key_fields, schema, *limits)
-
-    async def save(locked: LockedGroup) -> bool:
-        group_key = (locked.organization_id, locked.group_id)
-        await locked.transaction.fetch(_SAVE_SETTINGS, *group_key, *values)
-        return True
-
-    # Waits for a bulk job: the end of a removal would delete settings that are saved before it.
-    await bulk_jobs.run_and_finish_bulk_job(database, group, clock, save, group_lock.lock_or_create)
-
-
-def _encode(value: object) -> str:
-    """Encodes as ASCII, so that NUL stays an escape; PostgreSQL cannot store NUL in text."""
-    return json.dumps(value)
 
 
 # --- deletion -----------------------------------------------------------------------------------

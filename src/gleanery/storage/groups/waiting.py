@@ -16,10 +16,11 @@ from gleanery.storage.database import Database, Row
 MAX_COUNT = 1000
 """A larger number is not counted."""
 _MAX_COMMENT = 300  # characters
-# The name of the group is a subquery, because a planner could reverse a join and sort all jobs. The
+# Names of the group are subqueries, because a planner could reverse a join and sort all jobs. The
 # range of one job and the order let PostgreSQL choose the index of the job, also in an empty table.
 _WAITING = f"""
 SELECT (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = jobs.group_id),
+    (SELECT display_name FROM groups WHERE organization_id = $1 AND groups.id = jobs.group_id),
     jobs.name, waits_since, output_count, approved_count, approved_seq,
     (SELECT count(*) FROM (
         SELECT 1 FROM approved_versions /* INDEXED BY approved_versions_by_job */
@@ -71,6 +72,8 @@ class WaitingJob(NamedTuple):
     """A job that waits for a review."""
 
     group: str
+    group_name: str | None
+    """Display name of the group."""
     job: str
     waits_since: int
     output_count: int
@@ -104,16 +107,16 @@ async def list_waiting(database: Database, after: Position, limit: int) -> Waiti
     rows = found[:limit]
     removed = await _Removed.read(database, rows)
     jobs = [_to_job(row, removed.of_job(row)) for row in rows]
-    last = Position(rows[-1][2], rows[-1][8]) if len(found) > limit else None
+    last = Position(rows[-1][3], rows[-1][9]) if len(found) > limit else None
     return WaitingPage(jobs, last)
 
 
 def _to_job(row: Row, removed: BoundedCount) -> WaitingJob:
     *counts, changed, _, _, status, comment, person, created_at = row
     review = None if status is None else LatestReview(status, comment, person, created_at)
-    group, job, waits_since, output_count, approved_count, approved_seq = counts
+    group, group_name, job, waits_since, output_count, approved_count, approved_seq = counts
     numbers = (waits_since, output_count, approved_count, approved_seq)
-    return WaitingJob(group, job, *numbers, BoundedCount.of(changed), removed, review)
+    return WaitingJob(group, group_name, job, *numbers, BoundedCount.of(changed), removed, review)
 
 
 class _Removed:
@@ -125,20 +128,20 @@ class _Removed:
     @classmethod
     async def read(cls, database: Database, rows: Collection[Row]) -> _Removed:
         removed = cls()
-        approved = [row for row in rows if row[5] is not None]
-        for group_id in {row[7] for row in approved}:
-            since = min(row[5] for row in approved if row[7] == group_id)
+        approved = [row for row in rows if row[6] is not None]
+        for group_id in {row[8] for row in approved}:
+            since = min(row[6] for row in approved if row[8] == group_id)
             key = (database.organization_id, group_id, since)
             removed._by_group[group_id] = await database.read(_REMOVED, *key)
         return removed
 
     def of_job(self, row: Row) -> BoundedCount:
         """Counts the deletions of a job since its approval; a job without one has none."""
-        approved_seq, group_id = row[5], row[7]
+        approved_seq, group_id = row[6], row[8]
         if approved_seq is None:
             return BoundedCount(0, has_more=False)
         deletions = self._by_group[group_id]
-        count = Counter(name for name, seq in deletions if seq > approved_seq)[row[1]]
+        count = Counter(name for name, seq in deletions if seq > approved_seq)[row[2]]
         # Earlier deletions of the group were not read, and some may be of this job.
         is_partial = len(deletions) > MAX_COUNT and deletions[-1][1] > approved_seq
         return BoundedCount(min(count, MAX_COUNT), is_partial and count > 0)

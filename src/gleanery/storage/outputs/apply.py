@@ -81,7 +81,7 @@ async def apply_batch(
         stored: IngestResult | None = await request.fetch_response(transaction)
         if stored is not None:  # a concurrent repetition of the request was faster
             return stored
-    if (locked.key_fields, locked.schema) != batch.rules:
+    if (locked.key_fields, locked.schema, locked.identity_format) != batch.rules:
         raise RulesChanged
     response = summarize(await _apply(locked, batch.outputs, batch.fields), batch)
     if request is not None:

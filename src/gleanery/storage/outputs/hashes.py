@@ -1,4 +1,9 @@
-"""The hashes of an output: they identify it, find it and detect changes."""
+"""The hashes of an output: they identify it, find it and detect changes.
+
+The identities of a group begin with the same bytes, so they are neighbours in the primary key. A
+scraper that writes to one of many groups then changes few pages of that index. Groups that are
+older than this rule keep identities without a prefix, because clients know them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,12 @@ from typing import Any
 
 from gleanery.models.elements import IdentityFields
 from gleanery.models.requests import Output
+from gleanery.storage.group_lock import GROUP_PREFIX
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts, length_prefixed
 
 HASH_BYTES = 16
+_PREFIX_BYTES = 4  # the other 12 bytes distinguish the outputs of a group
 _OUTPUT_ID = re.compile(f"[0-9a-f]{{{2 * HASH_BYTES}}}")  # bytes.fromhex accepts more
 _KEY_HASH_LENGTH = length_prefixed(bytes(64))[:-64]  # the prefix of a key hash in hexadecimal
 
@@ -44,9 +51,14 @@ def parse_output_id(text: str) -> bytes:
 class IdentityHasher:
     """Computes the identities of the outputs of a group, which are hashes of group, job and key."""
 
-    def __init__(self, organization_id: int, group: str, key_fields: str | None) -> None:
+    def __init__(
+        self, organization_id: int, group: str, key_fields: str | None, identity_format: int
+    ) -> None:
         self._key_fields = None if key_fields is None else _decode_names(key_fields)
         self._group_prefix = length_prefixed(organization_id) + length_prefixed(group)
+        has_prefix = identity_format == GROUP_PREFIX
+        self._start = sha256(self._group_prefix).digest()[:_PREFIX_BYTES] if has_prefix else b""
+        self._rest_bytes = HASH_BYTES - len(self._start)
         self._job_prefixes: dict[str, bytes] = {}
 
     def key_hash(self, output: IdentityFields | Output) -> bytes:
@@ -62,7 +74,7 @@ class IdentityHasher:
 
     def identity(self, job: str, key_hash: bytes) -> bytes:
         prefix = self._job_prefixes.get(job) or self._add_prefix(job)
-        return sha256(prefix + hexlify(key_hash)).digest()[:HASH_BYTES]
+        return self._start + sha256(prefix + hexlify(key_hash)).digest()[: self._rest_bytes]
 
     def _add_prefix(self, job: str) -> bytes:
         """Encodes the parts that the outputs of a job share, once per job."""

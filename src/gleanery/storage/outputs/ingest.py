@@ -104,7 +104,12 @@ async def store_large_batch(
         rules = await read_rules(database, group)
         response = await large_batches.prepare(
             PreparationRequest(
-                batch, database.organization_id, group, rules.key_fields, idempotency_key
+                batch,
+                database.organization_id,
+                group,
+                rules.key_fields,
+                rules.identity_format,
+                idempotency_key,
             )
         )
         request = None
@@ -176,7 +181,9 @@ async def _prepare(
     Parsing, hashing and rendering take time: in a thread they do not delay other requests.
     """
     rules, batch = await check_batch(database, schema_validator, computations, group, batch)
-    identities = IdentityHasher(database.organization_id, group, rules.key_fields)
+    identities = IdentityHasher(
+        database.organization_id, group, rules.key_fields, rules.identity_format
+    )
     parse_all = len(batch.outputs) < _SMALL_BATCH or not await _is_first_unchanged(
         database, batch, identities
     )

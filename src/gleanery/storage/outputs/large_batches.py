@@ -43,6 +43,7 @@ class PreparationRequest(msgspec.Struct):
     organization_id: int
     group: str
     key_fields: str | None
+    identity_format: int
     idempotency_key: str | None
 
 

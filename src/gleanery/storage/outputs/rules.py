@@ -1,4 +1,4 @@
-"""The rules of a group: the key fields of its outputs and the JSON Schema of their data."""
+"""The rules of a group: how its outputs are identified, and the JSON Schema of their data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from gleanery.json_schema.validator import (
 from gleanery.models.batches import Batch
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database
+from gleanery.storage.group_lock import GROUP_PREFIX
 
 _SELECT = """
-SELECT key_fields, schema FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted
+SELECT key_fields, schema, identity_format FROM groups WHERE organization_id = $1 AND name = $2
 """
 _INVALID_SCHEMA = (
     "expected a JSON Schema (2020-12) of at most 64 KiB, without references to other documents"
@@ -41,10 +42,15 @@ Validation = Callable[[Sequence[Any]], Awaitable[list[SchemaViolation]]]
 
 
 class Rules(NamedTuple):
-    """The rules as they are stored; a new group has none."""
+    """The rules as they are stored, or those of a new group."""
 
     key_fields: str | None = None
     schema: str | None = None
+    identity_format: int = GROUP_PREFIX
+
+    @property
+    def use_data(self) -> bool:
+        return self.key_fields is not None or self.schema is not None
 
 
 async def check_batch(
@@ -59,7 +65,7 @@ async def check_batch(
     The returned batch is parsed completely if the rules use the data of outputs.
     """
     rules = await read_rules(database, group)
-    if rules != Rules():
+    if rules.use_data:
         batch = await computations.run(database.organization_id, batch.parse_all)
     if rules.schema is not None:
         values = [output.data for output in batch.parsed]

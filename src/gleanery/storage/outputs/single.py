@@ -15,6 +15,7 @@ WHERE organization_id = $1 AND identity = $2 AND +group_id = (
 """
 _SELECT = _SELECT_FROM.format("outputs")
 _SELECT_APPROVED = _SELECT_FROM.format("approved_versions")
+_SELECT_VALUE_SEQ = "SELECT version_seq FROM outputs WHERE organization_id = $1 AND identity = $2"
 _SMALL_ITEM_BYTES = 64 * 1024
 
 
@@ -25,6 +26,13 @@ async def read_output(database: Database, group: str, output_id: str) -> bytes:
         await group_lock.require_group(database, group)
         raise no_output()
     return item
+
+
+async def read_value_seq(database: Database, output_id: str) -> int:
+    """Returns the sequence number at which the value of an output was stored; 0 without one."""
+    key = (database.organization_id, parse_output_id(output_id))
+    rows = await database.read(_SELECT_VALUE_SEQ, *key)
+    return rows[0][0] if rows else 0
 
 
 async def read_approved_version(database: Database, group: str, output_id: str) -> bytes | None:

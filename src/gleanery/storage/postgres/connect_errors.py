@@ -118,6 +118,12 @@ def short_reason(error: BaseException) -> str:
 
 
 def _place(url: str) -> str:
+    """Returns the hosts of the URL for a sentence."""
+    hosts = host_of(url)
+    return f" at {hosts}" if hosts else ""
+
+
+def host_of(url: str) -> str:
     """Returns the hosts of the URL.
 
     It is empty if an @ is outside its place: then the text may be a part of the password.
@@ -126,5 +132,4 @@ def _place(url: str) -> str:
     credentials, _, hosts = parts.netloc.rpartition("@")
     if url.count("@") > bool(credentials):
         return ""
-    hosts = hosts or query.get("host", "")
-    return f" at {hosts}" if hosts else ""
+    return hosts or query.get("host", "")

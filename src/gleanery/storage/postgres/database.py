@@ -22,6 +22,7 @@ from gleanery.storage.database import (
     PageRead,
     PageTooLarge,
     PoolState,
+    ReplicaState,
     Row,
     Transaction,
 )
@@ -29,6 +30,7 @@ from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
+from gleanery.storage.postgres.replicas import Replica, Replicas
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
     ArrayStatements,
@@ -81,8 +83,9 @@ class PostgresDatabase:
     page_reader = None
     organization_id = NO_TENANT
 
-    def __init__(self, url: str, pool_size: int) -> None:
+    def __init__(self, url: str, pool_size: int, replica_urls: Sequence[str] = ()) -> None:
         self._connections = ConnectionPool(url, pool_size)
+        self._replicas = Replicas(replica_urls, pool_size)
         self._listener = Listener(url)
         self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
             WeakValueDictionary()
@@ -93,10 +96,19 @@ class PostgresDatabase:
     def pool_state(self) -> PoolState:
         return self._connections.state
 
+    @property
+    def replica_states(self) -> Sequence[ReplicaState]:
+        return [
+            ReplicaState(replica.host, replica.is_usable, replica.lag_seconds)
+            for replica in self._replicas.all
+        ]
+
     async def open(self, create: bool = True) -> None:
         await self._connections.open()
+        self._replicas.start(self.read)
 
     async def close(self) -> None:
+        await self._replicas.close()
         await self._listener.close()
         await self._connections.close()
 
@@ -180,6 +192,10 @@ class PostgresDatabase:
     def for_tenant(self, organization_id: int) -> Database:
         assert organization_id >= NO_TENANT
         return _PostgresHandle(self, organization_id)
+
+    def for_replica(self, organization_id: int) -> Database | None:
+        replica = self._replicas.choose()
+        return None if replica is None else _PostgresHandle(replica, organization_id)
 
     def for_all_tenants(self) -> Database:
         return _PostgresHandle(self, ALL_TENANTS)
@@ -287,7 +303,7 @@ async def _try_to_lock(transaction: Transaction) -> bool:
 class _PostgresHandle(NamedTuple):
     """A handle with the rows of one tenant, or of all."""
 
-    database: PostgresDatabase
+    database: PostgresDatabase | Replica
     organization_id: int
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:

@@ -4,7 +4,6 @@
 CREATE TABLE organizations (
     id               BIGINT  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name             TEXT    NOT NULL UNIQUE,
-    session_revision BIGINT  NOT NULL DEFAULT 0,  -- each write of session state increments it
     created_at       BIGINT  NOT NULL
 );
 
@@ -17,7 +16,7 @@ CREATE TABLE tokens (
     expires_at      BIGINT,
     revoked_at      BIGINT,
     name            TEXT,
-    last_used_at    BIGINT                       -- updated about once an hour
+    last_used_at    BIGINT                       -- updated about once a minute
 );
 
 CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
@@ -81,7 +80,7 @@ CREATE TABLE cookies (
     same_site       TEXT,
     partition_site  TEXT,                         -- top-level site of a partitioned cookie (CHIPS)
     cross_site_ancestor BOOLEAN,
-    revision        BIGINT  NOT NULL DEFAULT 0,   -- session_revision of the last change
+    revision        BIGINT  NOT NULL DEFAULT 0,   -- of the last change; see session_revisions
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, identity)
 );
@@ -124,6 +123,11 @@ CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS
 CREATE INDEX local_storage_expiring ON local_storage (organization_id, expires, host, profile)
     WHERE expires IS NOT NULL;
 
+CREATE TABLE session_revisions (
+    organization_id BIGINT  NOT NULL PRIMARY KEY,
+    revision        BIGINT  NOT NULL                  -- each write of session state increments it
+);
+
 -- A lease gives one holder the session state of a host and a profile until it expires.
 CREATE TABLE session_leases (
     organization_id BIGINT  NOT NULL,
@@ -161,6 +165,7 @@ CREATE TABLE groups (
     view_purged_seq BIGINT  NOT NULL DEFAULT 0,   -- like purged_seq, for view_tombstones
     approved_count  BIGINT  NOT NULL DEFAULT 0,
     daily_changes   TEXT,                         -- see storage/daily_changes.py
+    identity_format INTEGER NOT NULL DEFAULT 0,   -- see storage/outputs/hashes.py
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, name)
 );

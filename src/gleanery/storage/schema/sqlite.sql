@@ -4,7 +4,6 @@
 CREATE TABLE organizations (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
     name             TEXT    NOT NULL UNIQUE,
-    session_revision INTEGER NOT NULL DEFAULT 0,  -- each write of session state increments it
     created_at       INTEGER NOT NULL
 ) STRICT;
 
@@ -17,7 +16,7 @@ CREATE TABLE tokens (
     expires_at      INTEGER,
     revoked_at      INTEGER,
     name            TEXT,
-    last_used_at    INTEGER                       -- updated about once an hour
+    last_used_at    INTEGER                       -- updated about once a minute
 ) STRICT;
 
 CREATE INDEX tokens_of_organization ON tokens (organization_id, id) WHERE revoked_at IS NULL;
@@ -81,7 +80,7 @@ CREATE TABLE cookies (
     same_site       TEXT,
     partition_site  TEXT,                         -- top-level site of a partitioned cookie (CHIPS)
     cross_site_ancestor INTEGER,
-    revision        INTEGER NOT NULL DEFAULT 0,   -- session_revision of the last change
+    revision        INTEGER NOT NULL DEFAULT 0,   -- of the last change; see session_revisions
     UNIQUE (organization_id, identity)
 ) STRICT;
 
@@ -122,6 +121,11 @@ CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS
 CREATE INDEX local_storage_expiring ON local_storage (organization_id, expires, host, profile)
     WHERE expires IS NOT NULL;
 
+CREATE TABLE session_revisions (
+    organization_id INTEGER NOT NULL PRIMARY KEY,
+    revision        INTEGER NOT NULL                  -- each write of session state increments it
+) STRICT;
+
 -- A lease gives one holder the session state of a host and a profile until it expires.
 CREATE TABLE session_leases (
     organization_id INTEGER NOT NULL,
@@ -159,6 +163,7 @@ CREATE TABLE groups (
     view_purged_seq INTEGER NOT NULL DEFAULT 0,   -- like purged_seq, for view_tombstones
     approved_count  INTEGER NOT NULL DEFAULT 0,
     daily_changes   TEXT,                         -- see storage/daily_changes.py
+    identity_format INTEGER NOT NULL DEFAULT 0,   -- see storage/outputs/hashes.py
     UNIQUE (organization_id, name)
 ) STRICT;
 

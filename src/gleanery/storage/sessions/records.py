@@ -30,9 +30,11 @@ QUEUE_KEY = ("session state",)
 ALL_GROUPS = 0
 """The ``group_id`` of a record that applies to every group."""
 _LOCK = """
-UPDATE organizations SET session_revision =
-    CASE WHEN session_revision < $2 THEN $2 ELSE session_revision + 1 END
-WHERE id = $1 RETURNING session_revision
+INSERT INTO session_revisions (organization_id, revision) VALUES ($1, $2)
+ON CONFLICT (organization_id) DO UPDATE SET revision = CASE
+    WHEN session_revisions.revision < excluded.revision
+    THEN excluded.revision ELSE session_revisions.revision + 1 END
+RETURNING revision
 """
 _KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
 _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
@@ -87,9 +89,9 @@ async def lock_without_key(
     Returns the new revision. It is at least ``now``, so that it is new after a restore, too.
     Raises PreconditionFailed if the lists of ``if_match`` have changed, or are of another profile.
     """
-    rows = await transaction.fetch(_LOCK, transaction.organization_id, now)
+    [[revision]] = await transaction.fetch(_LOCK, transaction.organization_id, now)
     await versions.check(transaction, if_match, profile)
-    return int(rows[0][0]) if rows else now  # no row: the organization was deleted meanwhile
+    return int(revision)
 
 
 # --- writing ------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class SqliteDatabase:
 
     engine = "sqlite"
     pool_state = None
+    replica_states = ()
     organization_id = tenancy.NO_TENANT
 
     def __init__(self, path: Path) -> None:
@@ -120,6 +121,9 @@ class SqliteDatabase:
     def for_tenant(self, organization_id: int) -> Database:
         assert organization_id >= tenancy.NO_TENANT
         return _SqliteHandle(self, organization_id)
+
+    def for_replica(self, organization_id: int) -> None:
+        return None
 
     def for_all_tenants(self) -> Database:
         return _SqliteHandle(self, tenancy.ALL_TENANTS)

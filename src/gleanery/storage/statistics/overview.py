@@ -21,7 +21,7 @@ SELECT group_id, job_id, scrape_seen_at FROM job_statistics
 WHERE organization_id = $1 AND (group_id, job_id) > ($2, $3)
 ORDER BY group_id, job_id LIMIT $4
 """
-_GROUP_NAME = "SELECT name FROM groups WHERE organization_id = $1 AND id = $2"
+_GROUP_NAMES = "SELECT name, display_name FROM groups WHERE organization_id = $1 AND id = $2"
 
 
 class FillRate(NamedTuple):
@@ -66,6 +66,8 @@ class DriftingJob(NamedTuple):
     """A job whose newest scrape fills fields more or less often, the largest difference first."""
 
     group: str
+    group_name: str | None
+    """Display name of the group."""
     job: str
     scraped_at: int
     drift: list[Drift]
@@ -108,9 +110,10 @@ async def _compare(
     key = (database.organization_id, position.group_id)
     async for rows in reading.read_jobs(database, *position):
         drift = await computations.run(database.organization_id, _find_drift, rows)
-        names = await database.read(_GROUP_NAME, *key) if drift else ()
+        names = await database.read(_GROUP_NAMES, *key) if drift else ()
         if names:
-            return DriftingJob(names[0][0], rows.job[1], rows.job[4], drift)
+            [[name, display_name]] = names
+            return DriftingJob(name, display_name, rows.job[1], rows.job[4], drift)
     return None
 
 

@@ -8,7 +8,7 @@ import { List, usePages } from "../pages.js";
 import { forgetKey } from "../session_key.js";
 import { Confirm } from "../ui/dialog.js";
 import { Badge, Button } from "../ui/controls.js";
-import { Loaded, notify } from "../ui/feedback.js";
+import { Loaded, NoScope, notify } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
 import { Text, Time } from "../ui/text.js";
 import { CreateToken } from "./access_create.js";
@@ -34,7 +34,7 @@ export function Access({ session }) {
       ? html`<${List} title="Tokens" pages=${tokens}>
           ${(list) => html`<${TokenTable} tokens=${list} sessions=${sessions.data ?? []} session=${session} onRevoke=${(token) => setDialog({ name: "revoke", token })} />`}
         <//>`
-      : html`<p class="muted">Your token cannot list or create tokens: it lacks the scope <code>${SCOPE}</code>. The operator's command <code>gleanery token create</code> makes one that has it.</p>`}
+      : html`<${NoScope} what="list or create tokens" scope=${SCOPE} />`}
     <${Loaded} state=${sessions}>
       ${(list) => html`<${Panel} title="Signed in" flush><${SessionTable} sessions=${list} session=${session} tokens=${tokens.items} onEnd=${(one) => setDialog({ name: "end", session: one })} /><//>`}
     <//>
@@ -83,7 +83,7 @@ function Revoke({ token, own, onClose, onDone }) {
   };
   return html`<${Confirm} title="Revoke the token" label="Revoke" action=${action} onClose=${onClose}>
     <p><strong><${Text}>${nameOf(token)}<//></strong> stops working within seconds, and everybody who is signed in with it is signed out. This cannot be undone.</p>
-    ${isOwn && html`<p class="access-warning">This is your own token: your session ends at once.</p>`}
+    ${isOwn && html`<p class="warning">This is your own token: your session ends at once.</p>`}
   <//>`;
 }
 

@@ -4,6 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { post } from "../api.js";
 import { dayOf } from "../format.js";
 import { useAction } from "../load.js";
+import { proofOf } from "../session_key.js";
 import { Button, Checkbox, SelectField, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
 import { Dialog } from "../ui/dialog.js";
@@ -29,14 +30,15 @@ function Form({ session, scopes, onClose, onCreated }) {
   const [mustConfirm, setMustConfirm] = useState(!session.is_fresh);
   const set = (name) => (value) => setForm((before) => ({ ...before, [name]: value }));
   const { submit, isBusy, error } = useAction(async () => {
-    if (mustConfirm) await post("console/api/confirm", { token: form.token });
+    if (mustConfirm) await post("console/api/confirm", proofOf(form.token));
     setMustConfirm(false);
     const body = { name: form.name, scopes: form.chosen, days: form.days ? Number(form.days) : null };
     try {
       onCreated(await post("console/api/tokens", body));
     } catch (problem) {
-      if (needsToken(problem)) setMustConfirm(true);
-      throw problem;
+      if (!needsToken(problem)) throw problem;
+      setMustConfirm(true);
+      setTimeout(() => document.getElementsByName("proof")[0]?.focus()); // when it is shown
     }
   });
   const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
@@ -46,7 +48,7 @@ function Form({ session, scopes, onClose, onCreated }) {
       <${TextField} label="Name" hint="For example the scraper or the client that uses it." autofocus required maxlength="100" value=${form.name} onValue=${set("name")} />
       <${Scopes} scopes=${scopes} own=${session.scopes} chosen=${form.chosen} onChange=${set("chosen")} />
       <${SelectField} label="Expires after" hint=${session.expires && `Not later than your own token, on ${dayOf(session.expires)}.`} value=${form.days} onValue=${set("days")} options=${LIFETIMES} />
-      ${mustConfirm && html`<${TextField} label="Your access token" hint="Your last sign-in is more than 10 minutes ago, so confirm that it is you." type="password" required value=${form.token} onValue=${set("token")} error=${error?.of?.("token")} />`}
+      ${mustConfirm && html`<${TextField} label="Sign in again with your access token or a new login link" hint="Your last sign-in is more than 10 minutes ago. Your operator can make a link for your token." name="proof" type="password" required value=${form.token} onValue=${set("token")} error=${error?.of?.("token")} />`}
     </form>
     ${!error?.of?.("token") && html`<${Problem} error=${error} />`}
   <//>`;

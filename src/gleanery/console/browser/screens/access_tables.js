@@ -17,7 +17,7 @@ export function TokenTable({ tokens, sessions, session, onRevoke }) {
     ["Created", (token) => html`<${Time} at=${token.created} />`, "time"],
     ["Expires", (token) => html`<${Expiry} at=${token.expires} />`, "time"],
     ["Last use", (token) => html`<${Time} at=${token.last_used} />`, "time"],
-    ["", (token) => html`${canAudit && html`<${Button} small kind="quiet" icon="audit" href=${href(["audit"], { token_id: token.id })} aria-label=${`Audit log of ${visibleText(nameOf(token))}`} title="Audit log" />`}
+    ["", (token) => html`${canAudit && html`<${Button} small kind="quiet" icon="audit" href=${href(["audit"], { token_id: token.id })} aria-label=${`Audit log of ${visibleText(nameOf(token))}`} >Log<//>`}
       <${Button} small kind="danger" aria-label=${`Revoke ${visibleText(nameOf(token))}`} onClick=${() => onRevoke(token)}>Revoke<//>`, "buttons"],
   ];
   return html`<${Table} class="access-tokens" columns=${columns} rows=${tokens} id="id" />`;

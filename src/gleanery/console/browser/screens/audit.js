@@ -6,7 +6,7 @@ import { fullTime, toDate } from "../format.js";
 import { More, usePages } from "../pages.js";
 import { replaceQuery } from "../router.js";
 import { Button, SelectField, TextField } from "../ui/controls.js";
-import { Empty, Loaded } from "../ui/feedback.js";
+import { Empty, Loaded, NoScope } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
 import { Table } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
@@ -15,21 +15,15 @@ import { ACTIONS, Sentence, nameOf } from "./audit_sentences.js";
 const MAX_EMPTY_PAGES = 10; // the service looks through a part of the log at a time
 
 export function Audit({ query, session }) {
-  if (!session.scopes.includes("audit:read")) return html`<${Forbidden} />`;
-  return html`<${Log} query=${query} />`;
-}
-
-function Forbidden() {
-  return html`<${Page} title="Audit">
-    <${Panel}><${Empty} icon="audit" title="Your token cannot read the audit log">It lacks the scope <code>audit:read</code>. Ask the operator for a token that has it.<//><//>
-  <//>`;
+  if (session.scopes.includes("audit:read")) return html`<${Log} query=${query} />`;
+  return html`<${Page} title="Audit"><${NoScope} what="read the audit log" scope="audit:read" /><//>`;
 }
 
 function Log({ query }) {
   const filter = { action: query.action, person: query.person, token_id: query.token_id };
   const pages = usePages((before, signal) => loadPage(filter, before, signal), Object.values(filter));
   const isFiltered = Object.values(filter).some(Boolean);
-  return html`<${Page} title="Audit" note="Who signed in, used session values, reviewed, and created or revoked tokens.">
+  return html`<${Page} title="Audit" note="Who signed in, used session values, reviewed, downloaded, changed settings, and created or revoked tokens.">
     <${Filters} query=${query} isFiltered=${isFiltered} />
     <${Loaded} state=${pages}>
       ${(entries) =>

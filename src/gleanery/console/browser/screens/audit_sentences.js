@@ -23,7 +23,9 @@ export const ACTIONS = {
   acquire_lease: "Lease a session",
   renew_lease: "Renew a lease",
   release_lease: "Return a lease",
+  export_outputs: "Download outputs",
   create_export_link: "Link to an export",
+  set_group: "Change group settings",
   create_token: "Create a token",
   revoke_token: "Revoke a token",
   create_login_link: "Create a login link",
@@ -74,9 +76,9 @@ function signOut(about) {
   return about.of_person ? html`ended the session of ${strong(about.of_person)}` : "signed out";
 }
 
-function withFormat(verb) {
-  return (about) => html`${verb} ${plural(about.records ?? 0, "record")}${domains(about)}${about.format && ` as ${about.format}`}${about.dry_run && ", as a trial"}`;
-}
+const FORMATS = { csv: "CSV", jsonl: "JSON lines", parquet: "Parquet" };
+const asFormat = ({ format }) => format && ` as ${FORMATS[format] ?? format}`;
+const withFormat = (verb) => (about) => html`${verb} ${plural(about.records ?? 0, "record")}${domains(about)}${asFormat(about)}`;
 
 const VERBS = {
   sign_in: () => "signed in",
@@ -90,13 +92,15 @@ const VERBS = {
   set_local_storage: entries("stored"),
   delete_local_storage: entries("deleted"),
   export_session: withFormat("exported"),
-  import_session: withFormat("imported"),
+  import_session: (about) => withFormat(about.dry_run ? "previewed an import of" : "imported")(about),
   delete_session: records("deleted a session with", "record"),
   reveal_value: (about) => html`revealed a value${domains(about)}`,
   acquire_lease: lease("leased the session"),
   renew_lease: lease("renewed the lease of the session"),
   release_lease: lease("returned the lease of the session"),
-  create_export_link: (about) => html`created a link to an export of ${strong(about.group_id)}`,
+  export_outputs: (about) => html`downloaded ${strong(about.group_id)}${asFormat(about)}`,
+  create_export_link: (about) => html`created a link to an export of ${strong(about.group_id)}${asFormat(about)}`,
+  set_group: (about) => html`changed settings of ${strong(about.group_id)}: ${(about.settings ?? []).join(", ").replaceAll("_", " ")}`,
   create_token: (about, names) => html`created ${token(about, names)} with ${plural(about.scopes?.length ?? 0, "scope")}: ${(about.scopes ?? []).join(", ")}`,
   revoke_token: (about, names) => html`revoked ${token(about, names)}`,
   create_login_link: (about, names) => html`created a login link of ${token(about, names)}${about.of_person && html` for ${strong(about.of_person)}`}`,

@@ -1,16 +1,17 @@
 // A button that exports a group: a file to download, a link for tools, and the command that does the same.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { SERVICE, path, post } from "../api.js";
+import { SERVICE, get, path, post } from "../api.js";
 import { saveAny } from "../download.js";
 import { bytes } from "../format.js";
-import { useAction } from "../load.js";
+import { useAction, useLoad } from "../load.js";
 import { Button, Choice, TextField } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
 import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
 import { Facts } from "../ui/records.js";
 import { Text, visibleText } from "../ui/text.js";
+import { FILTERS, textOf } from "./outputs_filters.js";
 
 const FORMATS = [["csv", "CSV"], ["jsonl", "JSON lines"], ["parquet", "Parquet"]];
 const ABOUT = {
@@ -22,14 +23,6 @@ const VIEWS = [["full", "All outputs"], ["approved", "Approved versions"]];
 const VIEW_ABOUT = {
   full: "Each output as it is now.",
   approved: "Each output in its last approved version, also if it has a newer value.",
-};
-const LABELS = {
-  job_id: "Job",
-  url: "Source URL",
-  country: "Country",
-  region: "Region",
-  created_after: "Changed since",
-  approved: "Approval",
 };
 const DOWNLOAD_SECONDS = 120; // the link is checked when the download starts
 const LINK_SECONDS = 3600;
@@ -44,6 +37,8 @@ export function ExportButton({ group, filters = {}, small }) {
 function ExportDialog({ group, filters, onClose }) {
   const [format, setFormat] = useState("csv");
   const [view, setView] = useState(filters.view ?? "full");
+  const formats = useLoad((signal) => get("console/api/session", {}, signal), []).data?.export_formats;
+  const options = FORMATS.map(([key, text]) => [key, text, formats && !formats.includes(key)]);
   const query = queryOf(filters, format, view);
   const createLink = async (seconds) =>
     (await post(path`v1/exports/${group}/links`, undefined, { query: { ...query, valid_seconds: seconds } })).url;
@@ -60,7 +55,8 @@ function ExportDialog({ group, filters, onClose }) {
   const actions = html`<${Button} onClick=${onClose}>Cancel<//>
     <${Button} kind="primary" icon="download" isBusy=${download.isBusy} onClick=${download.run}>Download<//>`;
   return html`<${Dialog} title="Export" onClose=${onClose} actions=${actions}>
-    <${Option} label="Format" value=${format} onValue=${setFormat} options=${FORMATS} about=${ABOUT[format]} />
+    <${Option} label="Format" value=${format} onValue=${setFormat} options=${options} about=${ABOUT[format]} />
+    ${options.some(([, , isOff]) => isOff) && html`<p class="hint">Parquet needs a library that the service does not have. Ask the operator to install the extra <code>parquet</code>.</p>`}
     <${Option} label="Outputs" value=${view} onValue=${setView} options=${VIEWS} about=${VIEW_ABOUT[view]} />
     <${FilterList} group=${group} filters=${filters} view=${view} />
     ${download.isBusy && html`<p class="hint">${size ? `${bytes(size)} received` : "The service writes the file"} …</p>`}
@@ -89,14 +85,9 @@ function Option({ label, about, ...rest }) {
 }
 
 function FilterList({ group, filters, view }) {
-  const shown = Object.entries(filters).filter(([name, value]) => Object.hasOwn(LABELS, name) && value && !(name === "approved" && view === "approved"));
-  const rows = [["Group", group], ...shown.map(([name, value]) => [LABELS[name], textOf(name, value)])].map(([label, value]) => [label, html`<${Text}>${value}<//>`]);
+  const shown = Object.entries(filters).filter(([name]) => name !== "view" && !(name === "approved" && view === "approved"));
+  const rows = [["Group", group], ...shown.map(([name, value]) => [FILTERS[name].label, textOf(name, value)])].map(([label, value]) => [label, html`<${Text}>${value}<//>`]);
   return html`<${Facts} class="export-filters" rows=${[...rows, shown.length === 0 && ["Filters", html`<span class="muted">None: the whole group</span>`]]} />`;
-}
-
-function textOf(name, value) {
-  if (name !== "approved") return value;
-  return value === "true" ? "Only approved outputs" : "Only outputs that are not approved";
 }
 
 function Command({ text }) {

@@ -8,7 +8,7 @@ import { href, replaceQuery } from "../router.js";
 import { SelectField } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
-import { Sparkline } from "../ui/charts.js";
+import { Share, Sparkline } from "../ui/charts.js";
 import { Panel } from "../ui/page.js";
 import { Table } from "../ui/records.js";
 import { Text } from "../ui/text.js";
@@ -29,7 +29,7 @@ export function Fields({ group, query, session }) {
     },
     [group, job],
   );
-  return html`<${GroupPage} group=${group} current="Fields" actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}>
+  return html`<${GroupPage} group=${group} name=${state.data?.settings.display_name} current="Fields" actions=${state.data && html`<${JobChoice} jobs=${state.data.settings.jobs} job=${job} />`}>
     <${Loaded} state=${state}>
       ${({ found, settings, of }) =>
         found.fields.length
@@ -68,7 +68,7 @@ function FieldTable({ found }) {
   const isPartial = found.counted_outputs < found.outputs;
   const columns = [
     ["Field", (field) => html`<${Text}>${field.path}<//>`],
-    ["Filled", (field) => html`<${Bar} share=${field.fill_rate} />`],
+    ["Filled", (field) => html`<${Share} part=${field.filled} whole=${found.counted_outputs} noun="filled" tone=${toneOf(field.fill_rate)} />`],
     ["Kinds", (field) => html`<span>${kindsOf(field, found.counted_outputs)}</span>`],
     ["Range", ({ range }) => (range ? html`<span>${span(short(range.min), short(range.max))}</span>` : NONE)],
     ["Length", ({ length }) => (length ? html`<span>${lengthOf(length)}</span>` : NONE)],
@@ -80,10 +80,7 @@ function FieldTable({ found }) {
   <//>`;
 }
 
-function Bar({ share }) {
-  const tone = share >= 0.95 ? "" : share >= 0.5 ? "some" : "few";
-  return html`<span class="fields-bar"><span class=${tone} aria-hidden="true"><span style=${{ width: `${share * 100}%` }}></span></span>${percent(share)}</span>`;
-}
+const toneOf = (share) => (share >= 0.95 ? undefined : share >= 0.5 ? "warn" : "bad");
 
 function kindsOf(field, counted) {
   const kinds = Object.entries(field.kinds).sort(([, one], [, other]) => other - one);

@@ -12,6 +12,7 @@ import { Panel } from "../ui/page.js";
 import { Text } from "../ui/text.js";
 import { changeSettings } from "./group_settings.js";
 
+const DRIFT = html`<p class="warning">The suggestion also accepts what changed in the newest scrape. If that is an error of the scraper, correct it first.</p>`;
 const FIRST = 12, LONGEST_RULE = 200;
 
 export function Schema({ group, job, found, settings, session, onChanged }) {
@@ -26,13 +27,14 @@ export function Schema({ group, job, found, settings, session, onChanged }) {
   return html`<${Panel} title="Schema" actions=${actions}>
     <p class="muted">${introduction(current, changes, isPoor)}</p>
     ${!isPoor && html`<${Changes} changes=${changes} />`}
+    ${mayApply && found.drift.length > 0 && DRIFT}
     ${!isPoor && job && html`<p class="hint">A schema holds for the whole group. Choose all jobs to apply one.</p>`}
     ${!mayWrite && html`<p class="hint">Your token needs the scope outputs:write to apply a schema.</p>`}
     <div class="fields-json">
       <${Json} title="Suggested schema as JSON" schema=${found.schema} />
       ${current && html`<${Json} title="Current schema as JSON" schema=${current} />`}
     </div>
-    ${dialog && html`<${Confirm} ...${{ group, changes, onChanged }} schema=${dialog === "apply" ? found.schema : null} onClose=${() => setDialog(null)} />`}
+    ${dialog && html`<${Confirm} ...${{ group, changes, onChanged }} drift=${found.drift} schema=${dialog === "apply" ? found.schema : null} onClose=${() => setDialog(null)} />`}
   <//>`;
 }
 
@@ -98,7 +100,7 @@ function Json({ title, schema }) {
   </details>`;
 }
 
-function Confirm({ group, schema, changes, onChanged, onClose }) {
+function Confirm({ group, schema, changes, drift, onChanged, onClose }) {
   const { run, isBusy, error } = useAction(async () => {
     await changeSettings(group, { schema });
     notify(schema ? "The schema is applied." : "The schema is removed.");
@@ -111,6 +113,7 @@ function Confirm({ group, schema, changes, onChanged, onClose }) {
     ${schema
       ? html`<p>From now on, the service refuses new outputs that do not meet the schema. The scraper gets an error that names the field. The other outputs of its batch are not stored either, unless it sends <code>on_error=skip</code>.</p>
           <p>Stored outputs stay as they are. The other settings of the group stay, too.</p>
+          ${drift.length > 0 && DRIFT}
           <${Changes} changes=${changes} />`
       : html`<p>From now on, the service stores every new output, whatever its fields are. Stored outputs stay as they are.</p>`}
     <${Problem} error=${error} />

@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/preact.js";
 import { get, path } from "../api.js";
-import { number, plural } from "../format.js";
+import { lasting, number, plural } from "../format.js";
 import { useRowKeys } from "../keys.js";
 import { List, usePages } from "../pages.js";
 import { href } from "../router.js";
@@ -19,7 +19,7 @@ export function Group({ group }) {
   const pages = usePages((next, signal) => load(group, next, signal), [group]);
   useRowKeys();
   const note = pages.first && html`<${Numbers} group=${pages.first.group} />`;
-  return html`<${GroupPage} group=${group} current="Jobs" note=${note} actions=${html`<${ExportButton} group=${group} />`}>
+  return html`<${GroupPage} group=${group} name=${pages.first?.group.display_name} current="Jobs" note=${note} actions=${html`<${ExportButton} group=${group} />`}>
     <${List} pages=${pages} empty=${html`<${Empty} icon="groups" title="No jobs">A job appears with its first output.<//>`}>
       ${(jobs) => html`<${Table} columns=${columnsOf(group)} rows=${jobs} id="job_id" />`}
     <//>
@@ -32,24 +32,21 @@ async function load(group, next, signal) {
 }
 
 function Numbers({ group }) {
-  return html`<span class="groups-numbers">
-    ${group.display_name && html`<span><${Text}>${group.display_name}<//></span>`}
-    <span>${plural(group.outputs, "output")}</span>
+  return html`<span>${plural(group.outputs, "output")}</span>
     <span>${number(group.approved)} approved</span>
     <span>changed <${Time} at=${group.last_change} /></span>
-    <${Changes} values=${group.changes} />
-  </span>`;
+    <${Changes} values=${group.changes} />`;
 }
 
 function columnsOf(group) {
   const outputs = (job) => href(["groups", group, "outputs"], { job_id: job.job_id });
   return [
     ["Job", (job) => html`<a class="groups-name" data-row href=${outputs(job)}><${Text}>${job.job_id}<//></a>
-      ${job.waits_since !== null && html`<div class="groups-title muted">waits since <${Time} at=${job.waits_since} /></div>`}`],
+      ${job.waits_since !== null && html`<div class="groups-title muted">waiting for <${Time} at=${job.waits_since} show=${lasting} /></div>`}`],
     ["Outputs", (job) => number(job.outputs), "number"],
     ["Approved", (job) => html`<${Share} part=${job.approved} whole=${job.outputs} noun="approved" />`],
     ["Latest review", (job) => html`<${Review} review=${job.review} />`],
-    ["Last scrape", (job) => html`<${Time} at=${job.scraped_at} />`],
+    ["Last scrape", (job) => html`<${Time} at=${job.scraped_at} />`, "time"],
     ["", (job) => html`<${Button} small icon="review" href=${href(["groups", group, "review", job.job_id])} kind=${job.waits_since === null ? undefined : "primary"} aria-label=${`Review ${visibleText(job.job_id)}`}>Review<//>
       <${Button} small href=${outputs(job)} aria-label=${`Outputs of ${visibleText(job.job_id)}`}>Outputs<//>`, "buttons"],
   ];

@@ -30,7 +30,7 @@ export async function changeSettings(group, changes) {
 
 export function GroupSettings({ group, session }) {
   const state = useLoad((signal) => readGroup(group, 1, signal), [group]);
-  return html`<${GroupPage} group=${group} current="Settings">
+  return html`<${GroupPage} group=${group} name=${state.data?.display_name} current="Settings">
     <${Loaded} state=${state}>
       ${(found) => html`<div class="settings">
         <${Form} key=${JSON.stringify(NAMES.map((name) => found[name]))} ...${{ group, found, session }} onSaved=${state.reload} />
@@ -45,9 +45,12 @@ function toTexts(found) {
   return { display_name: found.display_name ?? "", key_fields: (found.key_fields ?? []).join("\n"), ...Object.fromEntries(numbers) };
 }
 
+/** Another text goes to the service as it is, and the service says what is wrong. */
+const toNumber = (text) => (text === "" ? null : /^\d{1,15}$/.test(text) ? Number(text) : text);
+
 function toSettings(texts) {
   const fields = texts.key_fields.split("\n").map((line) => line.trim()).filter(Boolean);
-  const numbers = NUMBERS.map((name) => [name, texts[name] === "" ? null : Number(texts[name])]);
+  const numbers = NUMBERS.map((name) => [name, toNumber(texts[name].trim())]);
   return { display_name: texts.display_name.trim() || null, key_fields: fields.length ? fields : null, ...Object.fromEntries(numbers) };
 }
 
@@ -72,12 +75,12 @@ function Form({ group, found, session, onSaved }) {
     <${TextField} label="Display name" hint="A name for people. The group keeps its id." maxlength="200" ...${member("display_name")} />
     <${Lines}
       label="Key fields"
-      hint="One member of the data per line. Together they identify an output, unless the scraper sends a key. Without them, the source URL does. After a change, outputs that are scraped again get a new identity."
+      hint="One field per line. Together they identify an output, unless the scraper sends a key. Without them, the source URL does. After a change, outputs that are scraped again get a new identity."
       ...${member("key_fields")}
     />
-    <${Days} label="Delete outputs that no scraper has sent for (days)" hint="Empty: they are kept for ever." ...${member("retain_days")} />
+    <${Days} label="Delete an output after (days)" hint="Counted from the last scrape that found it. Empty: outputs are kept for ever." ...${member("retain_days")} />
     <div class="settings-pair">
-      <${Days} label="Earlier versions of each output" hint="0 keeps none." min="0" ...${member("keep_versions")} />
+      <${Days} label="Earlier versions of each output" hint="0 keeps none." ...${member("keep_versions")} />
       <${Days} label="Days that an earlier version is kept" ...${member("keep_days")} />
     </div>
     ${error && !isShown && html`<${Problem} error=${error} />`}
@@ -88,8 +91,8 @@ function Form({ group, found, session, onSaved }) {
   </form>`;
 }
 
-function Days({ min = "1", ...rest }) {
-  return html`<${TextField} type="number" step="1" min=${min} inputmode="numeric" ...${rest} />`;
+function Days(rest) {
+  return html`<${TextField} inputmode="numeric" ...${rest} />`;
 }
 
 function Lines({ label, hint, error, value, onValue, ...rest }) {
@@ -104,11 +107,11 @@ function About({ group, found }) {
       rows=${[
         ["Outputs", number(found.outputs)],
         ["Last change", html`<${Time} at=${found.last_change} />`],
-        ["Number", found.id],
+        ["Group number", found.id],
         ["Schema", html`<a href=${href(["groups", group, "fields"])}>${found.schema ? "Compare with the fields" : "None. Suggest one from the fields"}</a>`],
       ]}
     />
-    <p class="hint">The number names the group in local-storage entries.</p>
+    <p class="hint">Local-storage entries name their group by this number.</p>
   <//>`;
 }
 

@@ -12,6 +12,7 @@ import { Page } from "../ui/page.js";
 import { Table } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { ExportButton } from "./export_dialog.js";
+import { nameGroup } from "./group_page.js";
 
 export function Groups() {
   const pages = usePages(load, []);
@@ -41,13 +42,13 @@ const COLUMNS = [
   ["Approved", (group) => html`<${Share} part=${group.approved} whole=${group.outputs} noun="approved" />`],
   ["Filled", (group) => html`<${Filled} rate=${group.fill_rate} />`],
   ["Changes in 30 days", (group) => html`<${Changes} values=${group.changes} />`],
-  ["Last change", (group) => html`<${Time} at=${group.last_change} />`],
+  ["Last change", (group) => html`<${Time} at=${group.last_change} />`, "time"],
   ["", (group) => html`<${ExportButton} small group=${group.group_id} />`, "buttons"],
 ];
 
 function Name(group) {
-  return html`<a class="groups-name" data-row href=${href(["groups", group.group_id])}><${Text}>${group.group_id}<//></a>
-    ${group.display_name && html`<div class="groups-title muted"><${Text}>${group.display_name}<//></div>`}`;
+  return html`<a class="groups-name" data-row href=${href(["groups", group.group_id])}><${Text}>${nameGroup(group.group_id, group.display_name)}<//></a>
+    ${group.display_name && html`<div class="groups-title muted"><code><${Text}>${group.group_id}<//></code></div>`}`;
 }
 
 /** The mean fill rate of the fields. The least filled field is named if outputs lack it. */
@@ -63,5 +64,5 @@ function Filled({ rate }) {
 export function Changes({ values }) {
   const total = values.reduce((sum, value) => sum + value, 0);
   if (!total) return html`<span class="muted">none</span>`;
-  return html`<${Sparkline} values=${values} label=${`${plural(total, "change")} in 30 days, ${number(values.at(-1))} today`} />`;
+  return html`<${Sparkline} values=${values} label=${`${plural(total, "change")} in 30 days, at most ${number(Math.max(...values))} a day, ${number(values.at(-1))} today`} />`;
 }

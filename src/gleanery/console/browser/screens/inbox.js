@@ -1,16 +1,18 @@
 // The inbox: jobs to review, expiring sessions and field drift.
 
-import { html, useEffect } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { atMost, number, plural } from "../format.js";
+import { atMost, lasting, number, plural } from "../format.js";
 import { useRowKeys } from "../keys.js";
+import { useReloadOnReturn } from "../load.js";
 import { More, usePages } from "../pages.js";
 import { href } from "../router.js";
 import { Share } from "../ui/charts.js";
-import { Badge, Button } from "../ui/controls.js";
-import { Empty, Loading, Problem } from "../ui/feedback.js";
+import { Badge, Button, StatusBadge } from "../ui/controls.js";
+import { Empty, Loading, NoScope, Problem } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
-import { Text, Time } from "../ui/text.js";
+import { Text, Time, visibleText } from "../ui/text.js";
+import { nameGroup } from "./group_page.js";
 import { DriftPanel, useDrift } from "./inbox_drift.js";
 
 export function Inbox({ session }) {
@@ -58,9 +60,7 @@ function NothingWaits() {
 }
 
 function Jobs({ pages, mayRead }) {
-  if (!mayRead) {
-    return html`<${Panel} title="To review"><p class="muted">Your token lacks the scope outputs:read, so jobs are not shown.</p><//>`;
-  }
+  if (!mayRead) return html`<${NoScope} what="list jobs" scope="outputs:read" />`;
   if (!pages.items.length) {
     return html`<${Panel} title="To review"><${Empty} icon="check" title="Every job is reviewed">A job comes back when it has new or changed outputs.<//><//>`;
   }
@@ -72,28 +72,19 @@ function Jobs({ pages, mayRead }) {
   <//>`;
 }
 
-/** Reloads when the person comes back to this tab: others may have reviewed meanwhile. */
-function useReloadOnReturn(reload) {
-  useEffect(() => {
-    const listener = () => document.visibilityState === "visible" && reload();
-    document.addEventListener("visibilitychange", listener);
-    return () => document.removeEventListener("visibilitychange", listener);
-  }, []);
-}
-
 /** A job that waits for a review. */
 function WaitingJob({ job }) {
   return html`<li>
     <a class="inbox-row" data-row href=${href(["groups", job.group_id, "review", job.job_id])}>
       <span class="inbox-name">
         <strong><${Text}>${job.job_id}<//></strong>
-        <span class="muted"><${Text}>${job.group_id}<//></span>
+        <span class="muted" title=${visibleText(job.group_id)}><${Text}>${nameGroup(job.group_id, job.group_name)}<//></span>
       </span>
-      <span class="inbox-when"><span class="visually-hidden">waits since </span><${Time} at=${job.waits_since} /></span>
+      <span class="inbox-when">waiting for <${Time} at=${job.waits_since} show=${lasting} /></span>
       <span class="inbox-changes">
         <${Changes} job=${job} />
       </span>
-      <span class="inbox-share"><${Share} part=${job.approved} whole=${job.outputs} noun="approved" /></span>
+      <span class="inbox-share"><${Share} part=${job.approved} whole=${job.outputs} noun="approved" isLabelled /></span>
       <span class="inbox-review">${job.review ? html`<${LatestReview} review=${job.review} />` : "Never reviewed"}</span>
     </a>
   </li>`;
@@ -110,16 +101,8 @@ function Changes({ job }) {
   `;
 }
 
-const STATUS = {
-  approved: "Approved",
-  changes_requested: "Sent back",
-  rejected: "Rejected",
-  in_review: "In review",
-  pending: "Pending",
-};
-
 function LatestReview({ review }) {
-  return html`${STATUS[review.status]} <${Time} at=${review.created_at} />
+  return html`<${StatusBadge} status=${review.status} /> <${Time} at=${review.created_at} />
     ${review.person && html` by <${Text}>${review.person}<//>`}
     ${review.comment && html`: “<${Text}>${review.comment}<//>”`}`;
 }

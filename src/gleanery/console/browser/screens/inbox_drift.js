@@ -6,7 +6,8 @@ import { percent, plural } from "../format.js";
 import { href } from "../router.js";
 import { Loading, Problem } from "../ui/feedback.js";
 import { Panel } from "../ui/page.js";
-import { Text, Time } from "../ui/text.js";
+import { Text, Time, visibleText } from "../ui/text.js";
+import { nameGroup } from "./group_page.js";
 
 const MAX_STEPS = 25, MAX_JOBS = 20;
 
@@ -59,7 +60,7 @@ function DriftingJob({ job }) {
     <a class="inbox-row inbox-small" data-row href=${href(["groups", job.group_id, "fields"], { job_id: job.job_id })}>
       <span class="inbox-name">
         <strong><${Text}>${job.job_id}<//></strong>
-        <span class="muted"><${Text}>${job.group_id}<//></span>
+        <span class="muted" title=${visibleText(job.group_id)}><${Text}>${nameGroup(job.group_id, job.group_name)}<//></span>
       </span>
       <span class="inbox-when"><${Time} at=${job.scraped_at} /></span>
       <span class="inbox-words">

@@ -1,21 +1,15 @@
 // The login: with a token, or with a one-time link in the fragment of the URL.
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { KEY_HEADER, post, send } from "../api.js";
 import { useAction } from "../load.js";
-import { sessionKey, setKey } from "../session_key.js";
+import { proofOf, readLink, sessionKey, setKey } from "../session_key.js";
 import { Logo } from "../shell.js";
 import { Button, TextField } from "../ui/controls.js";
 import { Problem } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
 
 const NAME = "gleanery.person";
-
-/** Returns the secret of a login link, and the name of its person if it has one. */
-function readLink() {
-  const query = new URLSearchParams(location.hash.slice(1));
-  return { link: query.get("login"), invited: query.get("person") };
-}
 
 /** Checks that the browser has stored the cookie: without it, every request would fail. */
 async function checkCookie(key) {
@@ -28,24 +22,26 @@ async function checkCookie(key) {
 }
 
 export function Login() {
-  const { link, invited } = readLink();
+  const { link, invited } = readLink(location.hash);
   const [token, setToken] = useState("");
   const [person, setPerson] = useState(localStorage.getItem(NAME) ?? "");
   const { submit, isBusy, error } = useAction(async () => {
-    const answer = await post("console/api/login", { person: invited ?? person, ...(link ? { link } : { token }) });
+    const answer = await post("console/api/login", { person: invited ?? person, ...(link ? { link } : proofOf(token)) });
     await checkCookie(answer.key);
     if (!invited) localStorage.setItem(NAME, person);
     // The link works once, so it does not stay in the history of the browser.
     if (link) history.replaceState(null, "", location.pathname);
     setKey(answer.key);
   });
+  const form = useRef();
+  useEffect(() => [...(form.current?.elements ?? [])].find((one) => !one.value)?.focus(), []); // the first empty field, or the button
   if (!isSecureContext) return html`<${Insecure} />`;
   return html`<main class="login">
-    <form class="panel" onSubmit=${submit}>
+    <form ref=${form} class="panel" onSubmit=${submit}>
       <${Logo} />
       <h1>Sign in to Gleanery</h1>
       <p class="muted">
-        ${link ? html`This link signs you in once${invited && html`, as <strong><${Text}>${invited}<//></strong>`}.` : html`Use an access token. The command <code>gleanery token create</code> makes one.`}
+        ${link ? html`This link signs you in once${invited && html`, as <strong><${Text}>${invited}<//></strong>`}.` : "Use an access token or a login link. Your operator can give you one."}
       </p>
       ${!invited &&
       html`<${TextField}
@@ -59,7 +55,7 @@ export function Login() {
         onValue=${setPerson}
       />`}
       ${!link &&
-      html`<${TextField} label="Access token" type="password" name="token" required value=${token} onValue=${setToken} />`}
+      html`<${TextField} label="Access token or login link" type="password" name="token" required value=${token} onValue=${setToken} />`}
       <${Problem} error=${error} />
       <${Button} kind="primary" type="submit" isBusy=${isBusy}>Sign in<//>
       ${link && (error || sessionKey()) && html`<a href="#/">${sessionKey() ? "Stay signed in as you are" : "Sign in with a token"}</a>`}

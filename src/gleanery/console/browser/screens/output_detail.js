@@ -12,9 +12,9 @@ import { CopyButton } from "../ui/copy.js";
 import { Empty, Loaded, notify } from "../ui/feedback.js";
 import { Panel } from "../ui/page.js";
 import { Facts } from "../ui/records.js";
-import { SourceLink, Text, Time } from "../ui/text.js";
+import { SourceLink, Text, Time, shortUrl, visibleText } from "../ui/text.js";
 import { Tree } from "../ui/value.js";
-import { GroupPage } from "./group_page.js";
+import { GroupPage, useGroupName } from "./group_page.js";
 import { Files } from "./output_detail_files.js";
 import { ChangedFields, History } from "./output_detail_history.js";
 
@@ -32,7 +32,7 @@ export function OutputDetail({ group, outputId, onClose, session }) {
   }, [outputId]);
   return html`<aside class="output-pane" aria-label="Output" aria-busy=${state.isLoading ? "true" : undefined} tabindex="-1" ref=${ref}>
     <header>
-      <h2>Output</h2>
+      <h2 title=${visibleText(titleOf(state.data))}><${Text}>${titleOf(state.data)}<//></h2>
       ${state.data && html`<${Approval} details=${state.data} />`}
       <div class="actions">
         <${Button} small kind="quiet" icon="arrow" href=${href(["groups", group, "outputs", outputId])} aria-label="Open as a page" title="Open as a page" />
@@ -50,12 +50,21 @@ export function OutputScreen({ group, output: outputId, session }) {
   return html`<${GroupPage}
     group=${group}
     current="Outputs"
-    title="Output"
-    crumbs=${[["Groups", ["groups"]], [group, ["groups", group]], ["Outputs", ["groups", group, "outputs"]]]}
+    title=${titleOf(state.data)}
+    crumbs=${[["Groups", ["groups"]], [useGroupName(group), ["groups", group]], ["Outputs", ["groups", group, "outputs"]]]}
     actions=${html`${state.data && html`<${Approval} details=${state.data} />`}<${Download} group=${group} outputId=${outputId} isLong />`}
   >
     <div class="output-page"><${Content} ...${{ state, group, outputId, session }} /></div>
   <//>`;
+}
+
+const NAME = /^(title|name|label|headline)$/i;
+
+/** Returns the name that an output has in its data, or else its source. */
+function titleOf(details) {
+  const members = details?.data[0] === "o" ? details.data[1] : [];
+  const named = members.find(([name, value]) => NAME.test(name) && value[0] === "s" && value[1].trim());
+  return (named?.[1][1] || shortUrl(details?.source_url ?? "") || "Output").slice(0, 120);
 }
 
 function useOutput(group, outputId) {
@@ -66,12 +75,12 @@ function Content({ state, group, outputId }) {
   if (state.error?.status === 404) return html`<${Missing} group=${group} outputId=${outputId} />`;
   return html`<${Loaded} state=${state}>
     ${(details) => html`<div class="output-sections" key=${details.output_id}>
-      <${Panel} class="output-facts"><${About} details=${details} group=${group} /><//>
       <div class="output-main">
         <${Value} details=${details} group=${group} />
         ${details.tags[2] > 0 && html`<${Panel} title="Tags"><${Tree} node=${details.tags} path="/tags" load=${loader(group, details.output_id)} /><//>`}
         ${details.file_count > 0 && html`<${Panel} title=${`Files (${number(details.file_count)})`}><${Files} files=${details.files} count=${details.file_count} group=${group} outputId=${details.output_id} /><//>`}
       </div>
+      <${Panel} class="output-facts"><${About} details=${details} group=${group} /><//>
       <${Panel} title="History" class="output-history"><${History} group=${group} outputId=${details.output_id} /><//>
     </div>`}
   <//>`;
@@ -105,12 +114,13 @@ function About({ details, group }) {
   const rows = [
     ["Job", html`<a href=${href(["groups", group, "outputs"], { job_id: details.job_id })}><${Text}>${details.job_id}<//></a>`],
     ["Source", html`<${SourceLink} url=${details.source_url} />`],
-    ["Last change", html`<${Time} at=${details.update_date} />`],
+    ["Value changed", html`<${Time} at=${details.value_date} />`],
+    details.update_date !== details.value_date && [details.is_approved ? "Approved" : "Unapproved", html`<${Time} at=${details.update_date} />`],
     ["First seen", html`<${Time} at=${details.create_date} />`],
     ["Last scraped", html`<${Time} at=${details.last_scraped_date} />`],
-    ...hashes.map(([label, text]) => [label, html`<span class="output-hash"><code title=${text}>${text}</code><${CopyButton} text=${text} label=${label} /></span>`]),
   ];
-  return html`<${Facts} rows=${rows} />`;
+  const technical = hashes.map(([label, text]) => [label, html`<span class="output-hash"><code title=${text}>${text}</code><${CopyButton} text=${text} label=${label} /></span>`]);
+  return html`<${Facts} rows=${rows} /><details><summary class="muted">Technical</summary><${Facts} rows=${technical} /></details>`;
 }
 
 function loader(group, outputId, version) {

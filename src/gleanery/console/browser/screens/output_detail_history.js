@@ -2,13 +2,13 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, path } from "../api.js";
-import { fullTime, plural } from "../format.js";
+import { ago, fullTime, plural } from "../format.js";
 import { useAction } from "../load.js";
 import { Badge, Button } from "../ui/controls.js";
 import { Loading, Problem } from "../ui/feedback.js";
 import { Facts } from "../ui/records.js";
-import { Text, Time } from "../ui/text.js";
-import { Change } from "../ui/value.js";
+import { Text } from "../ui/text.js";
+import { Change, fieldName } from "../ui/value.js";
 
 const FIRST = 8;
 
@@ -37,11 +37,16 @@ function Version({ version }) {
     <header>
       <strong>${title(version)}</strong>
       ${version.is_approved && html`<${Badge} tone="good">Approved<//>`}
-      <span class="muted"><${Time} at=${version.version_date} /> · ${fullTime(version.version_date)}</span>
+      <span class="muted">${bothTimes(version.version_date)}</span>
     </header>
     ${version.change === "update" && version.fields === null && html`<p class="muted">The version before is no longer kept.</p>`}
     ${version.fields?.length > 0 && html`<${ChangedFields} fields=${version.fields} />`}
   </li>`;
+}
+
+function bothTimes(date) {
+  const [short, full] = [ago(date), fullTime(date)];
+  return full.startsWith(short) ? full : `${short} · ${full}`; // an old date is in both
 }
 
 function title({ change, fields }) {
@@ -54,13 +59,7 @@ function title({ change, fields }) {
 export function ChangedFields({ fields }) {
   const [isOpen, setOpen] = useState(false);
   const shown = isOpen ? fields : fields.slice(0, FIRST);
-  return html`<${Facts} class="output-changes" rows=${shown.map(({ path: name, before, after }) => [html`<${Text}>${nameOf(name)}<//>`, html`<${Change} before=${before} after=${after} />`])} />
+  return html`<${Facts} class="output-changes" rows=${shown.map(({ path: name, before, after }) => [html`<${Text}>${fieldName(name)}<//>`, html`<${Change} before=${before} after=${after} />`])} />
     ${shown.length < fields.length &&
     html`<div><${Button} small kind="quiet" onClick=${() => setOpen(true)}>Show ${plural(fields.length - shown.length, "more field")}<//></div>`}`;
-}
-
-const NAMES = new Map([["$.files", "Files"], ["$.source_url", "Source"], ["$.data", "All data"], ["$.tags", "All tags"]]);
-
-function nameOf(text) {
-  return NAMES.get(text) ?? text.replace(/^\$\.tags\./, "tag ");
 }

@@ -2,15 +2,16 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "../vendor/preact.js";
 import { get, path } from "../api.js";
+import { plural } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useLoad } from "../load.js";
 import { replaceQuery } from "../router.js";
 import { Button } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
-import { Page } from "../ui/page.js";
 import { plain } from "../ui/value.js";
 import { Text, safeUrl, visibleText } from "../ui/text.js";
 import { ExportButton } from "./export_dialog.js";
+import { GroupPage, useGroupName } from "./group_page.js";
 import { OutputDetail } from "./output_detail.js";
 import { ColumnDialog, defaultColumns, storeColumns, storedColumns } from "./outputs_columns.js";
 import { Filters, filtersOf } from "./outputs_filters.js";
@@ -23,7 +24,6 @@ const NARROW = matchMedia("(max-width: 760px)");
 
 export function Outputs({ group, query, session }) {
   const fields = useLoad((signal) => get(path`v1/groups/${group}/fields`, {}, signal), [group]);
-  const jobs = useLoad((signal) => get(path`v1/groups/${group}`, { limit: 100 }, signal), [group]);
   const [columns, setColumns] = useState(() => storedColumns(group));
   const [isChoosing, setChoosing] = useState(false);
   const found = fields.data?.fields ?? [];
@@ -35,17 +35,19 @@ export function Outputs({ group, query, session }) {
   };
   const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>
     <${ExportButton} group=${group} filters=${filtersOf(query)} />`;
-  return html`<${Page} title="Outputs" wide crumbs=${[["Groups", ["groups"]], [group, ["groups", group]]]} actions=${actions}>
+  return html`<${GroupPage} group=${group} name=${useGroupName(group)} current="Outputs" wide actions=${actions}>
     ${shown
-      ? html`<${Screen} ...${{ group, query, session, columns: shown, jobs: (jobs.data?.jobs ?? []).map((job) => job.job_id) }} />`
+      ? html`<${Screen} ...${{ group, query, session, columns: shown }} />`
       : html`<${Loaded} state=${fields}>${() => null}<//>`}
-    ${isChoosing && html`<${ColumnDialog} fields=${found} columns=${shown} onDone=${choose} onClose=${() => setChoosing(false)} />`}
+    ${isChoosing && html`<${ColumnDialog} ...${{ group, fields: found, columns: shown }} onDone=${choose} onClose=${() => setChoosing(false)} />`}
   <//>`;
 }
 
-function Screen({ group, query, session, columns, jobs }) {
+function Screen({ group, query, session, columns }) {
   const filters = filtersOf(query);
   const [rows, view, onView] = useRows(group, query, filters, columns);
+  const isReady = rows.isLoaded || Boolean(rows.error); // the first rows come before what is said about them
+  const about = useLoad(async (signal) => isReady && get(path`v1/groups/${group}`, { limit: 100 }, signal), [group, isReady, rows.newest]).data || undefined;
   const [selected, setSelected] = useState(query.output ?? null);
   const grid = useRef();
   const isNarrow = useNarrow();
@@ -62,8 +64,8 @@ function Screen({ group, query, session, columns, jobs }) {
   const isEmpty = rows.isLoaded && rows.rows.length === 0 && rows.older === null && rows.newer === null && !rows.error;
   return html`
     <div class="outputs-bar">
-      <${Filters} filters=${filters} jobs=${jobs} onFilters=${setFilters} />
-      <${LiveState} state=${liveState} />
+      <${Filters} filters=${filters} group=${about} onFilters=${setFilters} />
+      <div class="outputs-state">${rows.rows.length > 0 && html`<span>${countOf(rows, filters, about)}</span>`}<${LiveState} state=${liveState} /></div>
     </div>
     <div class=${query.output ? "outputs outputs-open" : "outputs"} onKeyDown=${(event) => pressKey(event, move, grid, () => selected && open(selected))}>
       <div class="outputs-list">
@@ -166,8 +168,8 @@ function useGridKeys({ rows, grid, move, selected, close, isOpen }) {
       { keys: ["j"], label: "Next output", repeats: true, run: () => move(1) },
       { keys: ["k"], label: "Previous output", repeats: true, run: () => move(-1) },
       { keys: ["/"], label: "Filter", run: () => document.querySelector(".outputs-value")?.focus() },
-      { keys: ["g"], label: "Newest outputs", run: () => jump(null) },
-      { keys: ["G"], label: "Oldest outputs", run: () => rows.oldest !== null && jump(rows.oldest) },
+      { keys: ["Home"], label: "Newest outputs", run: () => jump(null) },
+      { keys: ["End"], label: "Oldest outputs", run: () => rows.oldest !== null && jump(rows.oldest) },
       { keys: ["o"], label: "Open the source of the output", run: () => openSource(rows, selected) },
       ...(isOpen ? [{ keys: ["Escape"], label: "Close the output", run: close }] : []),
     ],
@@ -192,6 +194,14 @@ function pressKey(event, move, grid, openSelected) {
   event.preventDefault();
 }
 
+/** Returns how many outputs fit, as far as that is known without counting them. */
+function countOf(rows, filters, group) {
+  if (rows.older === null && rows.newer === null) return plural(rows.rows.length, "output");
+  const names = Object.keys(filters).join();
+  const known = { "": group, job_id: group?.jobs.find((job) => job.job_id === filters.job_id) }[names];
+  return known ? plural(known.outputs, "output") : `at least ${plural(rows.rows.length, "output")}`;
+}
+
 function pillText(count) {
   if (count === Infinity) return "More than 200 new changes";
   return count === 1 ? "1 new change" : `${count} new changes`;
@@ -206,6 +216,7 @@ function LiveState({ state }) {
 function NoRows({ filters, onClear }) {
   if (Object.keys(filters).length) {
     return html`<${Empty} icon="filter" title="No output fits the filters">
+      <p>A job and a URL must match exactly.</p>
       <${Button} onClick=${onClear}>Remove all filters<//>
     <//>`;
   }

@@ -1,11 +1,14 @@
 // The columns of the grid: chosen from the fields of the group, and kept for the group.
 
 import { html, useState } from "../vendor/preact.js";
+import { get, path } from "../api.js";
 import { percent } from "../format.js";
+import { useLoad } from "../load.js";
 import { Button, Checkbox } from "../ui/controls.js";
 import { Dialog } from "../ui/dialog.js";
 import { Empty } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
+import { fieldName } from "../ui/value.js";
 
 const NAME = "gleanery.columns.";
 const DEFAULT = 5;
@@ -51,8 +54,16 @@ function kindOf(field) {
 
 const column = (field) => ({ path: field.path, kind: kindOf(field) });
 
+/** Returns the tags of the newest outputs in the form of fields. */
+async function loadTags(group, signal) {
+  const { rows } = await get(path`console/api/rows/${group}`, { columns: '["$.tags"]', limit: 50 }, signal);
+  const names = new Set(rows.flatMap((row) => row.cells[0][1].map(([name]) => name)));
+  return [...names].map((name) => ({ path: `$.tags${/^[^\s.[\]"\\$]+$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`}`, kinds: {} }));
+}
+
 /** A dialog in which the person chooses columns. onDone(null) goes back to the usual ones. */
-export function ColumnDialog({ fields, columns, onDone, onClose }) {
+export function ColumnDialog({ group, fields, columns, onDone, onClose }) {
+  const tags = useLoad((signal) => loadTags(group, signal), [group]).data ?? [];
   const [chosen, setChosen] = useState(columns);
   const paths = new Set(chosen.map((one) => one.path));
   const isFull = chosen.length >= MAX;
@@ -65,15 +76,15 @@ export function ColumnDialog({ fields, columns, onDone, onClose }) {
     <p class="muted">They are shown in the order in which you choose them, at most ${MAX}. The share says how many outputs have a value.</p>
     ${fields.length === 0 && html`<${Empty} icon="fields" title="No fields yet">The fields are counted when outputs are stored.<//>`}
     <ul class="outputs-fields">
-      ${fields.map(
+      ${[...fields, ...tags].map(
         (field) => html`<li key=${field.path}>
           <${Checkbox}
-            label=${html`<${Text}>${field.path}<//>`}
+            label=${html`<${Text}>${fieldName(field.path)}<//>`}
             checked=${paths.has(field.path)}
             disabled=${isFull && !paths.has(field.path)}
             onValue=${(value) => change(field, value)}
           />
-          <small class="muted">${kindOf(field)} · ${percent(field.fill_rate)}</small>
+          <small class="muted">${kindOf(field)}${field.fill_rate === undefined ? "" : ` · ${percent(field.fill_rate)}`}</small>
         </li>`,
       )}
     </ul>

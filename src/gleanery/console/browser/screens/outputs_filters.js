@@ -3,18 +3,18 @@
 import { html, useId, useState } from "../vendor/preact.js";
 import { Button } from "../ui/controls.js";
 import { Icon } from "../ui/icons.js";
-import { Text } from "../ui/text.js";
+import { Text, visibleText } from "../ui/text.js";
 
 const CHOICES = {
   approved: [["true", "approved"], ["false", "not approved"]],
   view: [["approved", "last approved version"]],
 };
-const FILTERS = {
-  job_id: { label: "Job", hint: "crawl-7" },
-  url: { label: "Source URL", hint: "https://shop.example/1" },
+export const FILTERS = {
+  job_id: { label: "Job", hint: "Exact name" },
+  url: { label: "Source URL", hint: "Exact, with https://" },
   country: { label: "Country", hint: "Germany or DE" },
   region: { label: "Region", hint: "DE-BY" },
-  created_after: { label: "Changed since", type: "date" },
+  created_after: { label: "Updated since", type: "date" },
   approved: { label: "Approval" },
   view: { label: "View" },
 };
@@ -24,10 +24,11 @@ export function filtersOf(query) {
   return Object.fromEntries(Object.keys(FILTERS).filter((name) => query[name]).map((name) => [name, query[name]]));
 }
 
-export function Filters({ filters, jobs, onFilters }) {
+/** group: with its jobs and countries, which are suggestions; undefined until it is loaded. */
+export function Filters({ filters, group, onFilters }) {
   const remove = (name) => onFilters({ ...filters, [name]: undefined });
   return html`<div class="outputs-filters">
-    <${AddFilter} jobs=${jobs} onAdd=${(name, value) => onFilters(compatible({ ...filters, [name]: value }, name))} />
+    <${AddFilter} group=${group} onAdd=${(name, value) => onFilters(compatible({ ...filters, [name]: value }, name))} />
     ${Object.entries(filters).map(
       ([name, value]) => html`<span key=${name} class="outputs-chip">
         <span class="muted">${FILTERS[name].label}</span>
@@ -44,15 +45,26 @@ function compatible(filters, added) {
   return filters;
 }
 
-function textOf(name, value) {
+export function textOf(name, value) {
   return CHOICES[name]?.find(([key]) => key === value)?.[1] ?? value;
 }
 
-function AddFilter({ jobs, onAdd }) {
+const regions = new Intl.DisplayNames("en", { type: "region" });
+
+/** Returns the values that outputs of the group have: [value, label], … */
+function suggestions(name, group) {
+  if (name === "job_id") return group?.jobs.map((job) => [job.job_id]) ?? [];
+  if (name !== "country") return [];
+  return Object.keys(group?.countries ?? {}).map((code) => [code, /^[A-Z]{2}$/.test(code) ? regions.of(code) : undefined]);
+}
+
+function AddFilter({ group, onAdd }) {
   const [name, setName] = useState("job_id");
   const [value, setValue] = useState("");
   const id = useId();
   const choices = CHOICES[name];
+  const known = suggestions(name, group);
+  const example = name === "job_id" && known[0]?.[0];
   const submit = (event) => {
     event.preventDefault();
     const chosen = value.trim() || choices?.[0][0];
@@ -76,15 +88,15 @@ function AddFilter({ jobs, onAdd }) {
           class="outputs-value"
           aria-label="Value"
           type=${FILTERS[name].type ?? "text"}
-          placeholder=${FILTERS[name].hint}
+          placeholder=${example ? `Exactly, e.g. ${visibleText(example)}` : FILTERS[name].hint}
           autocomplete="off"
           spellcheck=${false}
-          list=${name === "job_id" ? id : undefined}
+          list=${known.length ? id : undefined}
           value=${value}
           onInput=${(event) => setValue(event.target.value)}
           onKeyDown=${(event) => event.key === "Escape" && event.target.blur()}
         />`}
-    <datalist id=${id}>${jobs.map((job) => html`<option key=${job} value=${job} />`)}</datalist>
+    <datalist id=${id}>${known.map(([one, label]) => html`<option key=${one} value=${one} label=${label} />`)}</datalist>
     <${Button} icon="filter" aria-label="Add the filter" title="Add the filter (Enter)" type="submit" />
   </form>`;
 }

@@ -1,9 +1,10 @@
 // The grid: shows the rows around the scroll position, and asks for more near both ends.
 
-import { html, useEffect, useLayoutEffect, useReducer, useRef } from "../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "../vendor/preact.js";
 import { Button } from "../ui/controls.js";
 import { Loading, Problem } from "../ui/feedback.js";
-import { Cell, FIXED, Row, template } from "./outputs_cells.js";
+import { fieldName } from "../ui/value.js";
+import { Cell, FIXED, Row, decimals, template } from "./outputs_cells.js";
 import { indexOf } from "./outputs_rows.js";
 
 const HEADER = 36;
@@ -26,6 +27,7 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     size: Math.max(last - first - 1, 1),
     show: (at) => showRow(box.current, at, rowHeight),
   };
+  const digits = useMemo(() => columns.map((_, at) => rows.reduce((most, row) => Math.max(most, decimals(row.cells[at])), 0)), [rows]);
   const start = Math.max(first - OVERSCAN, 0);
   const shown = rows.slice(start, last + OVERSCAN);
   return html`<div
@@ -38,12 +40,12 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
     aria-rowcount="-1"
     aria-colcount=${columns.length + FIXED}
     aria-activedescendant=${shown.some((row) => row.output_id === selected) ? `row-${selected}` : undefined}
-    aria-busy=${loaded.isLoaded ? undefined : "true"}
+    aria-busy=${loaded.isLoaded || loaded.error ? undefined : "true"}
   >
     <div class="outputs-canvas" role="presentation" style=${isNarrow ? {} : template(columns)}>
       <${Header} columns=${columns} />
       <div class="outputs-body" role="rowgroup" style=${{ height: `${rows.length * rowHeight}px` }}>
-        ${shown.map((row, at) => html`<${Row} key=${row.output_id} ...${{ row, columns, onSelect, onOpen }}
+        ${shown.map((row, at) => html`<${Row} key=${row.output_id} ...${{ row, columns, digits, onSelect, onOpen }}
           top=${(start + at) * rowHeight} isSelected=${row.output_id === selected} />`)}
       </div>
     </div>
@@ -54,22 +56,15 @@ export function Grid({ rows: loaded, columns, rowHeight, isNarrow, selected, onS
 /** Keeps the first visible row at its place. Returns the box, the visible range, and the listener of the box. */
 function useScroll(loaded, rowHeight) {
   const box = useRef();
-  const anchor = useRef(null);
+  const drawn = useRef(null);
   const [, update] = useReducer((count) => count + 1, 0);
-  const { rows } = loaded;
-  const scrolled = () => {
-    const { scrollTop } = box.current;
-    const at = Math.floor(scrollTop / rowHeight);
-    const moves = isAtTop(box.current, loaded, rowHeight) || !rows[at]; // new rows push the others down
-    anchor.current = moves ? null : { cursor: rows[at].cursor, offset: scrollTop - at * rowHeight };
-    update();
-  };
+  const { rows, newer, jumps } = loaded;
+  // The place is read before the rows change: the event of a scroll can come after them.
+  const anchor = drawn.current && anchorOf(box.current.scrollTop, drawn.current);
   useLayoutEffect(() => {
-    anchor.current = loaded.newer === null || !rows.length ? null : { cursor: rows[0].cursor, offset: 0 };
-  }, [loaded, loaded.jumps]);
-  useLayoutEffect(() => {
-    const at = anchor.current;
-    box.current.scrollTop = at ? indexOf(rows, at.cursor) * rowHeight + at.offset : 0;
+    const isSame = drawn.current?.loaded === loaded && drawn.current.jumps === jumps;
+    drawn.current = { loaded, rows, newer, jumps, rowHeight };
+    box.current.scrollTop = isSame && anchor ? indexOf(rows, anchor.cursor) * rowHeight + anchor.offset : 0;
     update();
   }, [loaded, loaded.version, rowHeight]);
   useEffect(() => {
@@ -77,23 +72,29 @@ function useScroll(loaded, rowHeight) {
     observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
-  return [box, ...visible(box.current, rows.length, rowHeight), scrolled];
+  return [box, ...visible(box.current, rows.length, rowHeight), update];
+}
+
+/** Returns the first visible row, and how much of it is above; null at the top, where new rows push the others down. */
+function anchorOf(scrollTop, { rows, newer, rowHeight }) {
+  if (!rows.length || (newer === null && scrollTop < rowHeight / 2)) return null;
+  const at = Math.min(Math.floor(scrollTop / rowHeight), rows.length - 1);
+  return { cursor: rows[at].cursor, offset: scrollTop - at * rowHeight };
 }
 
 function Header({ columns }) {
   return html`<div class="outputs-head" role="rowgroup"><div class="outputs-row" role="row">
-    <${Cell} role="columnheader" class="outputs-when">Changed<//>
-    ${columns.map((column) => html`<${Cell} key=${column.path} role="columnheader" class=${column.kind} title=${column.path} text=${column.path} />`)}
+    <${Cell} role="columnheader" class="outputs-when" title="Newest first. The order is always by time.">Updated ↓<//>
+    ${columns.map((column) => html`<${Cell} key=${column.path} role="columnheader" class=${column.kind} title=${column.path} text=${fieldName(column.path)} />`)}
     <${Cell} role="columnheader">Job<//>
     <${Cell} role="columnheader">Source<//>
-    <${Cell} role="columnheader">Change<//>
     <${Cell} role="columnheader">Approval<//>
   </div></div>`;
 }
 
 /** What follows the last row: loading, an error, or a pause of the search. */
 function Rest({ loaded }) {
-  if (loaded.error) return html`<div class="outputs-rest"><${Problem} error=${loaded.error} onRetry=${loaded.retry} /></div>`;
+  if (loaded.error) return html`<div class="outputs-rest"><${Problem} error=${loaded.error} onRetry=${loaded.error.status !== 422 && loaded.retry} /></div>`;
   if (loaded.isPaused) {
     return html`<div class="outputs-rest">
       <p class="muted">No match in a large part of the group.</p>

@@ -14,13 +14,16 @@ const month = new Intl.DateTimeFormat("en-GB", { month: "short", year: "numeric"
 export function TimeBar({ newest, oldest, top, bottom, onJump }) {
   const bar = useRef();
   const [dragged, setDragged] = useState(null);
+  const [pointed, setPointed] = useState(null);
   const span = Math.max(newest - oldest, 1);
   const at = dragged ?? clamp(top ?? newest, oldest, newest);
   const share = (cursor) => (newest - clamp(cursor, oldest, newest)) / span;
   const jump = (cursor) => onJump(clamp(Math.round(cursor), oldest, newest));
-  const point = (event) => {
+  const point = (event, isDrag) => {
     const box = bar.current.getBoundingClientRect();
     const cursor = newest - clamp((event.clientY - box.top) / box.height, 0, 1) * span;
+    setPointed(cursor);
+    if (!isDrag) return;
     setDragged(cursor);
     jump(cursor);
   };
@@ -38,9 +41,10 @@ export function TimeBar({ newest, oldest, top, bottom, onJump }) {
     onKeyDown=${(event) => pressKey(event, at, span, { newest, oldest }, jump)}
     onPointerDown=${(event) => {
       event.currentTarget.setPointerCapture(event.pointerId);
-      point(event);
+      point(event, true);
     }}
-    onPointerMove=${(event) => event.currentTarget.hasPointerCapture(event.pointerId) && point(event)}
+    onPointerMove=${(event) => point(event, event.currentTarget.hasPointerCapture(event.pointerId))}
+    onPointerLeave=${() => setPointed(null)}
     onPointerUp=${() => setDragged(null)}
     onPointerCancel=${() => setDragged(null)}
   >
@@ -49,7 +53,7 @@ export function TimeBar({ newest, oldest, top, bottom, onJump }) {
         ([cursor, text]) => html`<span key=${cursor} class="outputs-tick" aria-hidden="true" style=${{ top: `${share(cursor) * 100}%` }}>${text}</span>`,
       )}
       <span class="outputs-thumb" style=${{ top: `${share(at) * 100}%`, height: `${size * 100}%` }}></span>
-      ${dragged !== null && html`<span class="outputs-moment" style=${{ top: `${share(at) * 100}%` }}>${fullTime(at)}</span>`}
+      ${pointed !== null && html`<span class="outputs-moment" style=${{ top: `${share(pointed) * 100}%` }}>${fullTime(pointed)}</span>`}
     </div>
   </div>`;
 }

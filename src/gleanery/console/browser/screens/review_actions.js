@@ -1,9 +1,11 @@
 // What keys and buttons do in a review.
 
-import { useKeys } from "../keys.js";
+import { useRef } from "../vendor/preact.js";
+import { moveFocus, useKeys } from "../keys.js";
 import { notify } from "../ui/feedback.js";
 import { safeUrl } from "../ui/text.js";
 import { isBad, isDecided } from "./review_decisions.js";
+import { whyNoDiff } from "./review_output.js";
 
 const DIGITS = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 /** How a review ends: the status, its key, its label, and the kind of its button. */
@@ -15,22 +17,27 @@ export const ENDINGS = [
 
 /** Returns the actions, and makes their keys active. Each works on the output that is shown when it is called. */
 export function useActions({ outputs, rowsOf, work, place, draft, show, setEdit, setStatus, setOnlyChanged, canSend }) {
+  const close = useRef(); // removes the last notice about a decision
+  const say = (text) => {
+    close.current?.();
+    close.current = notify(text);
+  };
   const current = () => outputs[place.current];
-  const addNote = ({ path: field, comment }, note) =>
-    work.add(current().output_id, comment ? "comment" : "flag", comment ? null : field, note);
+  const flags = () => work.decisions.get(current().output_id)?.flags ?? [];
+  const flagOf = (path) => flags().find((flag) => flag.path === path);
+  const pathOf = (at) => rowsOf(current())[at]?.path;
+  /** Returns the field whose row has the focus. */
+  const chosenPath = () => pathOf(document.activeElement.closest(".review-fields tbody tr")?.sectionRowIndex);
+  const addNote = (path, note) => work.add(current().output_id, path !== null || flagOf(null) ? "flag" : "comment", path, note);
   /** Keeps a note that somebody leaves without Enter or Escape. Returns whether there was one. */
   const keepDraft = () => {
-    const { about, note } = draft.current ?? {};
+    const { path, note } = draft.current ?? {};
     draft.current = null;
-    if (!note) return false;
-    addNote(about, note);
     setEdit(null);
-    notify(about.comment ? "Your comment was kept. u removes it." : "Your note was kept, as a flag. u removes it.");
+    if (!note) return false;
+    addNote(path, note);
+    say("Your note was kept. u removes it.");
     return true;
-  };
-  const edit = (next) => {
-    keepDraft();
-    setEdit(next);
   };
   const move = (step) => {
     keepDraft();
@@ -47,29 +54,41 @@ export function useActions({ outputs, rowsOf, work, place, draft, show, setEdit,
       if (keepDraft()) return;
       const decision = work.decisions.get(current().output_id);
       if (!decision?.isOk) work.add(current().output_id, "ok");
-      if (isBad(decision)) notify("The flag was removed. u restores it.", { tone: "bad" });
+      if (isBad(decision)) say("OK: its flags were removed. u restores them.");
       advance();
     },
-    keep(about, note, stays) {
-      addNote(about, note);
+    keep(path, note) {
+      addNote(path, note);
       setEdit(null);
-      if (!about.comment && !stays) advance();
     },
     keepDraft,
-    edit,
-    flag: () => edit({ path: null }),
-    comment: () => edit({ comment: true }),
+    /** Flags a field, or removes its flag. Without a path, it is the output as a whole. */
+    toggleFlag(path = null) {
+      keepDraft();
+      work.add(current().output_id, flagOf(path) ? "unflag" : "flag", path);
+    },
+    flag: () => actions.toggleFlag(chosenPath()),
     flagRow(key) {
-      const row = rowsOf(current())[Number(key) - 1];
-      if (row) edit({ path: row.path });
+      const path = pathOf(key - 1);
+      if (path !== undefined) actions.toggleFlag(path);
+    },
+    comment() {
+      keepDraft();
+      const path = chosenPath() ?? null;
+      setEdit({ path: flagOf(path) ? path : (flags().at(-1)?.path ?? null) });
     },
     undo() {
+      close.current?.();
       if (keepDraft()) return;
       const id = work.undo();
       const found = outputs.findIndex((one) => one.output_id === id);
       if (found >= 0) show(found);
     },
-    toggle: () => setOnlyChanged((before) => !before),
+    toggle() {
+      const why = whyNoDiff(current());
+      if (why) say(`${why}.`);
+      else setOnlyChanged((before) => !before);
+    },
     open() {
       const url = safeUrl(current().source_url);
       if (url) window.open(url.href, "_blank", "noopener,noreferrer");
@@ -86,15 +105,16 @@ export function useActions({ outputs, rowsOf, work, place, draft, show, setEdit,
   useKeys(
     [
       { keys: ["a"], label: "OK, next output", run: actions.accept },
-      { keys: ["f"], label: "Flag the output or a field", run: actions.flag },
-      { keys: ["1"], label: "Flag field 1; so on to 9", run: () => actions.flagRow("1") },
+      { keys: ["1"], label: "Flag field 1, or remove the flag; so on to 9", run: () => actions.flagRow(1) },
       { keys: DIGITS.slice(1), run: (event) => actions.flagRow(event.key) },
-      { keys: ["c"], label: "Comment on the output", run: actions.comment },
+      { keys: ["ArrowDown", "ArrowUp"], label: "Choose a field", repeats: true, run: (event) => moveFocus(event.key === "ArrowUp" ? -1 : 1) },
+      { keys: ["f"], label: "Flag the chosen field, or the output", run: actions.flag },
+      { keys: ["c"], label: "Note on the flag, or on the output", run: actions.comment },
+      { keys: ["j", "ArrowRight"], label: "Next output, keeps the flags", repeats: true, run: actions.next },
+      { keys: ["k", "ArrowLeft"], label: "Previous output", repeats: true, run: actions.previous },
       { keys: ["u"], label: "Undo the last decision", run: actions.undo },
       { keys: ["d"], label: "Only changed fields", run: actions.toggle },
       { keys: ["o"], label: "Open the source", run: actions.open },
-      { keys: ["j", "ArrowRight"], label: "Next output", repeats: true, run: actions.next },
-      { keys: ["k", "ArrowLeft"], label: "Previous output", repeats: true, run: actions.previous },
       ...ENDINGS.map(([status, key, label]) => ({ keys: [key], label: `${label}: shows what is sent`, run: () => actions.finish(status) })),
     ],
     { title: "Review" },

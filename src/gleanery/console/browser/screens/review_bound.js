@@ -1,6 +1,9 @@
 // The share of bad outputs in a job: an upper bound from random outputs, or the exact share.
 
+import { plural } from "../format.js";
+
 const CONFIDENCE = 0.95;
+const ENOUGH = 59;
 
 /** Returns the probability of at most `bad` bad outputs among `count`, if a share of them is bad. */
 function atMost(bad, count, share) {
@@ -25,6 +28,13 @@ export function upperBound(bad, count) {
   return high;
 }
 
+/** Returns a warning if too little was seen for an approval. The arguments are those of describeBound. */
+export function warnFew(decided, isWhole, total) {
+  if (isWhole) return decided.length < total && `Only ${decided.length} of ${total} outputs are decided.`;
+  const random = decided.filter((one) => one.isRandom).length;
+  return random < ENOUGH && `Few random outputs are decided: ${random}. ${ENOUGH} without an error show that at most 5 % are bad.`;
+}
+
 /** Returns a share in percent with one digit, never less than it is. */
 export function roundedUp(share) {
   return Math.min(100, Math.ceil(share * 1000 - 1e-6) / 10);
@@ -42,7 +52,6 @@ export function describeBound(decided, isWhole, total) {
   }
   const random = decided.filter((one) => one.isRandom);
   const bad = random.filter((one) => one.isBad).length;
-  if (!random.length) return "Decide random outputs to learn about the whole job.";
-  const noun = random.length === 1 ? "random output" : "random outputs";
-  return `${bad} bad of ${random.length} ${noun}: at most ${roundedUp(upperBound(bad, random.length))} % of the job is bad (95 % confidence)`;
+  if (!random.length) return "No random output is decided: nothing is known about the whole job.";
+  return `${bad} bad of ${plural(random.length, "random output")}: at most ${roundedUp(upperBound(bad, random.length))} % of the job is bad (95 % confidence)`;
 }

@@ -1,7 +1,6 @@
 // The decisions about a sample: a list of steps that can be undone and survives a reload.
 
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
-import { notify } from "../ui/feedback.js";
 
 const PREFIX = "gleanery.review ";
 const MAX_SAMPLES = 20;
@@ -16,8 +15,9 @@ export function decisionsOf(steps) {
     if (kind === "ok") decisions.set(id, { ...before, isOk: true, flags: [] });
     else if (kind === "comment") decisions.set(id, { ...before, comment: note });
     else {
-      const others = before.flags.filter((flag) => flag.path !== path);
-      decisions.set(id, { ...before, isOk: false, flags: [...others, { path, note }] });
+      const flags = before.flags.filter((flag) => flag.path !== path);
+      if (kind === "flag") flags.push({ path, note });
+      decisions.set(id, { ...before, isOk: false, flags });
     }
   }
   return decisions;
@@ -81,9 +81,7 @@ export function useDecisions(key, outputs) {
 /** Calls show with the steps whenever another tab has stored them. Returns the function that ends this. */
 function onChangeElsewhere(name, show) {
   const listener = (event) => {
-    if (event.storageArea !== localStorage || event.key !== name) return;
-    show(read(name));
-    if (event.newValue === null) notify("This review was sent, or all its decisions were undone, in another tab.", { tone: "bad" });
+    if (event.storageArea === localStorage && event.key === name) show(read(name));
   };
   addEventListener("storage", listener);
   return () => removeEventListener("storage", listener);

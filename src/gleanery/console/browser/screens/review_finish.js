@@ -5,23 +5,29 @@ import { get, path } from "../api.js";
 import { plural } from "../format.js";
 import { useAction } from "../load.js";
 import { go } from "../router.js";
-import { Button, Checkbox, Field, StatusBadge } from "../ui/controls.js";
+import { Button, Checkbox, Choice, Field, StatusBadge } from "../ui/controls.js";
 import { Dialog } from "../ui/dialog.js";
-import { Problem, notify } from "../ui/feedback.js";
+import { Empty, Problem, notify } from "../ui/feedback.js";
+import { Icon } from "../ui/icons.js";
 import { Facts } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
-import { Findings } from "./review_history.js";
+import { Findings, Latest } from "./review_history.js";
 import { sendReview } from "./review_sending.js";
 
 const TITLES = { approved: "Approve the job", changes_requested: "Request changes", rejected: "Reject the job" };
-const EFFECTS = {
-  approved: "Approves all outputs of the job as they were when the sample was read. Later values stay unapproved.",
-  changes_requested: "Takes the approval of the outputs back, and asks the scraper's authors for changes.",
-  rejected: "Takes the approval of the outputs back.",
-};
 
-/** flagged: output_ids. seen: what was decided, in words. sent: what was sent before an error; key: the name of that. */
-export function Finish({ status, group, job, sample, findings, flagged, seen, sent, sendingKey, onFailed, onClose, onSent }) {
+/** Says what a review of the whole job, or of its flagged outputs, does. */
+function effectOf(status, sample, isOfFlagged) {
+  if (status === "approved") return `Approves all ${plural(sample.outputs, "output")} as they were when the sample was read. Later values stay unapproved.`;
+  const effect = status === "rejected" ? "Rejects the outputs." : "Sends the outputs back for changes.";
+  if (isOfFlagged) return `${effect} The others stay as they are.`;
+  const isApproved = sample.sample.some((one) => one.approval !== "none");
+  return isApproved ? `${effect} Takes their approval back, so the approved view no longer has them.` : effect;
+}
+
+/** summary: what is sent, and what it says about the job. sent: what was sent before an error; key: the name of that. */
+export function Finish({ status, group, job, sample, summary, newer, sent, sendingKey, onFailed, onClose, onSent }) {
+  const { findings, flagged } = summary;
   const repeated = sent.open?.status === status ? sent.open.body : null; // the service may have it
   const [text, setText] = useState("");
   const comment = repeated?.comment ?? text;
@@ -44,39 +50,45 @@ export function Finish({ status, group, job, sample, findings, flagged, seen, se
     // Chromium closes a dialog at the second Escape without asking.
     if (event.key === "Escape" && isBusy) event.preventDefault();
   };
-  const label = isRest ? "Send the flagged outputs back" : TITLES[status];
+  const isApproval = status === "approved";
+  const isOfFlagged = !isApproval && onlyFlagged && flagged.length > 0;
+  const verb = { approved: "Approve", changes_requested: "Send back", rejected: "Reject" }[status];
+  const label = isRest ? "Send the flagged outputs back" : `${verb} ${plural(isOfFlagged ? flagged.length : sample.outputs, "output")}`;
   const hint = repeated ? "The last attempt may have arrived. So exactly the same is sent again, and stored once." : "May be empty. Ctrl+Enter sends the review.";
   return html`<${Dialog} title=${TITLES[status]} onClose=${close}>
     <form class="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
-      <p>${EFFECTS[status]}</p>
-      <${About} ...${{ status, job, sample, seen }} />
-      ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} findings=${findings} limit=${8} /></div>`}
-      ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ status, flagged, onlyFlagged, setOnlyFlagged }} />`}
+      <p>${effectOf(status, sample, isOfFlagged)}</p>
+      ${isApproval && summary.warning && html`<p class="review-warning"><${Icon} name="alert" />${summary.warning}</p>`}
+      ${newer && html`<p class="review-outside">This job was reviewed meanwhile: <${Latest} review=${newer} /></p>`}
+      <${About} ...${{ status, job, sample, summary }} />
+      ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} group=${group} findings=${findings} outputs=${sample.sample} limit=${8} /></div>`}
+      ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged }} />`}
       <${Field} label="Comment" hint=${hint}>
-        ${(attributes) => html`<textarea ...${attributes} autofocus=${status !== "approved"} readonly=${Boolean(repeated)} rows="2" maxlength="10000" value=${comment} onInput=${(event) => setText(event.target.value)}></textarea>`}
+        ${(attributes) => html`<textarea ...${attributes} autofocus readonly=${Boolean(repeated)} rows="2" maxlength="10000" value=${comment} onInput=${(event) => setText(event.target.value)}></textarea>`}
       <//>
       <${Problem} error=${error} />
       <div class="review-send">
         <${Button} onClick=${close} aria-disabled=${isBusy ? "true" : undefined}>Cancel<//>
-        <${Button} kind=${status === "approved" ? "primary" : "danger"} type="submit" autofocus=${status === "approved"} isBusy=${isBusy}>${label}<//>
+        <${Button} kind=${isApproval ? "primary" : "danger"} type="submit" isBusy=${isBusy}>${label}<//>
       </div>
     </form>
   <//>`;
 }
 
-function About({ status, job, sample, seen }) {
+function About({ status, job, sample, summary }) {
   const rows = [
     ["Job", html`<${Text}>${job}<//>`],
-    ["Status", html`<${StatusBadge} status=${status} />`],
-    ["Sample", seen],
-    ["Values until", html`<${Time} at=${sample.cursor} /> <code class="muted">as_of ${sample.cursor}</code>`],
+    ["New status", html`<${StatusBadge} status=${status} />`],
+    ["Sample", summary.seen],
+    ["Result", summary.bound],
+    ["Values until", html`<${Time} at=${sample.cursor} />`],
   ];
   return html`<${Facts} rows=${rows} />`;
 }
 
-function FlaggedOnly({ status, flagged, onlyFlagged, setOnlyFlagged }) {
+function FlaggedOnly({ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged }) {
   const count = plural(flagged.length, "flagged output");
-  if (status === "approved") {
+  if (isApproval) {
     return html`<div>
       <${Checkbox} label=${`Send the ${count} back`} checked=${onlyFlagged} onValue=${setOnlyFlagged} />
       <p class="hint">${onlyFlagged
@@ -84,10 +96,8 @@ function FlaggedOnly({ status, flagged, onlyFlagged, setOnlyFlagged }) {
         : "The flagged outputs are approved, too."}</p>
     </div>`;
   }
-  return html`<div>
-    <${Checkbox} label=${`Send back the ${count} only`} checked=${onlyFlagged} onValue=${setOnlyFlagged} />
-    <p class="hint">${onlyFlagged ? "The other outputs keep their approval as it is." : "All outputs of the job are sent back."}</p>
-  </div>`;
+  const options = [[true, `Only the ${count}`], [false, `All ${plural(sample.outputs, "output")}`]];
+  return html`<div class="actions">Applies to <${Choice} label="Outputs" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
 }
 
 /** Returns the bodies of the requests: one review, or two if a job is approved without its flagged outputs. */
@@ -121,7 +131,19 @@ async function sayLater(group, job, sentBack) {
   }
 }
 
-/** Shows the next job that waits for a review, or the inbox. */
+/** What another tab shows after a review was sent. */
+export function Sent({ history, group, job }) {
+  const newest = history.data?.reviews[0];
+  return html`<${Empty} icon="check" title="This review was sent in another tab">
+    ${newest && html`<p><${Latest} review=${newest} /></p>`}
+    <p class="actions review-sent">
+      <${Button} kind="primary" onClick=${() => goOn(group, job)}>Next job<//>
+      <${Button} onClick=${() => location.reload()}>Start another review<//>
+    </p>
+  <//>`;
+}
+
+/** Shows the next job that waits for a review, or the inbox. text: what happened before. */
 export async function goOn(group, job, text) {
   let next;
   try {
@@ -130,7 +152,7 @@ export async function goOn(group, job, text) {
   } catch {
     next = undefined; // the inbox says what is wrong
   }
-  notify(next ? `${text} Next: job ${next.job_id}.` : text, { seconds: 12 });
+  if (text) notify(next ? `${text} Next: job ${next.job_id}.` : text, { seconds: 12 });
   if (next) go(["groups", next.group_id, "review", next.job_id]);
   else go(["inbox"]);
 }

@@ -2,74 +2,109 @@
 
 import { html } from "../vendor/preact.js";
 import { number, plural } from "../format.js";
-import { Button, Key } from "../ui/controls.js";
+import { href } from "../router.js";
+import { Button, Choice, Key } from "../ui/controls.js";
 import { ENDINGS } from "./review_actions.js";
-import { describeBound } from "./review_bound.js";
+import { describeBound, warnFew } from "./review_bound.js";
 import { findingsOf, isBad, isDecided } from "./review_decisions.js";
-import { HALF_SENT, SENT } from "./review_sending.js";
+import { whyNoDiff } from "./review_output.js";
+import { HALF_SENT } from "./review_sending.js";
 
-/** Flags on outputs outside of the sample are sent, too: the review is about the whole job. */
-export function toSend(outputs, decisions) {
-  const decided = outputs.filter((one) => isDecided(decisions.get(one.output_id)));
-  const flagged = [...decisions.keys()].filter((id) => isBad(decisions.get(id)));
-  const outside = flaggedOutside(outputs, decisions);
-  const seen = `${decided.length} of ${outputs.length} outputs decided, ${flagged.length - outside} flagged`;
-  return { findings: findingsOf(decisions), flagged, seen: outside ? `${seen}. ${sayOutside(outside)}` : seen };
+const SECTIONS = ["changed", "unusual", "new", "random", "unchanged"];
+const isWhole = (sample) => sample.sample.length === sample.outputs;
+
+function sectionOf(sample, { approval, reason }) {
+  if (isWhole(sample) ? approval === "older" : reason === "changed") return "changed";
+  if (reason === "rare_shape" || reason === "outlier") return "unusual";
+  return !isWhole(sample) ? "random" : approval === "none" ? "new" : "unchanged";
 }
 
-function flaggedOutside(outputs, decisions) {
-  const shown = new Set(outputs.map((one) => one.output_id));
-  return [...decisions].filter(([id, decision]) => !shown.has(id) && isBad(decision)).length;
+/**
+ * Returns the outputs of a sample in the order of the review: what has changed comes first.
+ * Random outputs stay in their random order, changed or not: so the bound is right wherever a reviewer stops.
+ */
+export function inOrder(sample) {
+  const place = (output) => SECTIONS.indexOf(sectionOf(sample, output));
+  return sample.sample.toSorted((one, other) => place(one) - place(other));
 }
 
-const sayOutside = (count) => `${plural(count, "flagged output")} ${count === 1 ? "is" : "are"} not in this sample`;
-
-export function Summary({ sample, work, at, canSend, sent, onFinish }) {
+/** Returns what the decisions say about the job, and what is sent. Flags on outputs outside of the sample are sent, too. */
+export function summarize(sample, decisions) {
   const outputs = sample.sample;
   const decided = outputs.flatMap((output) => {
-    const decision = work.decisions.get(output.output_id);
+    const decision = decisions.get(output.output_id);
     return isDecided(decision) ? [{ isRandom: output.reason === "random", isBad: isBad(decision) }] : [];
   });
   const bad = decided.filter((one) => one.isBad).length;
-  const isDone = decided.length === outputs.length;
-  const isWhole = outputs.length === sample.outputs;
-  const outside = flaggedOutside(outputs, work.decisions);
+  const flagged = [...decisions.keys()].filter((id) => isBad(decisions.get(id)));
+  const count = flagged.length - bad;
+  const outside = count > 0 && `${plural(count, "flagged output")} ${count === 1 ? "is" : "are"} not in this sample`;
+  const seen = `${decided.length} of ${outputs.length} outputs decided, ${bad} flagged`;
+  const about = [decided, isWhole(sample), sample.outputs];
+  return {
+    decided: decided.length,
+    bad,
+    outside,
+    flagged,
+    findings: findingsOf(decisions),
+    bound: describeBound(...about),
+    warning: warnFew(...about),
+    seen: outside ? `${seen}. ${outside}` : seen,
+  };
+}
+
+export function Summary({ sample, summary, canSend, sent, onFinish, ...rest }) {
+  const { decided, bad, outside, bound } = summary;
   return html`<section class="panel review-summary" aria-label="Progress">
-    <div class="review-progress">
-      <p><strong>${decided.length}/${outputs.length}</strong> decided <span class="muted">· ${number(bad)} flagged · output ${at + 1}</span></p>
-      <progress max=${outputs.length} value=${decided.length} aria-label="Decided outputs"></progress>
-      <p class="review-bound" role="status">${describeBound(decided, isWhole, sample.outputs)}</p>
-      ${sent.isApproved && html`<p class="review-outside">${HALF_SENT}</p>`}
-      ${sent.isFinished && html`<p class="review-outside">${SENT} <${Button} small onClick=${() => location.reload()}>Start another review<//></p>`}
-      ${outside > 0 && html`<p class="review-outside">${sayOutside(outside)}. They are sent, too.</p>`}
-      ${isDone && html`<p class="review-done">All outputs of the sample are decided. Send the review.</p>`}
-    </div>
+    <p><strong>${decided}/${sample.sample.length}</strong> decided <span class="muted">· ${number(bad)} flagged</span></p>
     <div class="actions">
       ${ENDINGS.map(
         ([status, key, label, kind]) => html`<${Button}
           key=${status}
           kind=${kind}
-          disabled=${!canSend || sent.isFinished}
+          disabled=${!canSend}
           title=${canSend ? undefined : "Your token lacks the scope reviews:write"}
           onClick=${() => onFinish(status)}
         >${label} <${Key}>${key}<//><//>`,
       )}
     </div>
+    <progress max=${sample.sample.length} value=${decided} aria-label="Decided outputs"></progress>
+    <p class="review-bound" role="status">${bound}</p>
+    ${sent.isApproved && html`<p class="review-outside">${HALF_SENT}</p>`}
+    ${outside && html`<p class="review-outside">${outside}. They are sent, too.</p>`}
+    <${Sections} ...${{ sample, isDone: decided === sample.sample.length, ...rest }} />
   </section>`;
 }
 
+/** The parts of the sample: a button for each shows its first open output. */
+function Sections({ sample, isDone, group, job, outputs, output, decisions, onShow }) {
+  const parts = Map.groupBy(outputs, (one) => sectionOf(sample, one));
+  const options = [...parts].map(([name, part]) => [name, `${number(part.length)} ${name}`]);
+  const show = (name) => onShow(outputs.indexOf(parts.get(name).find((one) => !isDecided(decisions.get(one.output_id))) ?? parts.get(name)[0]));
+  const unapproved = href(["groups", group, "outputs"], { job_id: job, approved: "false" });
+  const mix = isWhole(sample)
+    ? "This is the whole job, changed outputs first."
+    : html`Random outputs come last, changed or not: only they count for the statement above. <a href=${unapproved}>All not approved</a>`;
+  return html`<div class="review-mix">
+    <${Choice} label="Part of the sample" value=${sectionOf(sample, output)} onValue=${show} options=${options} />
+    ${isDone ? html`<p class="review-done">All outputs of the sample are decided. Send the review.</p>` : html`<p class="muted">${mix}</p>`}
+  </div>`;
+}
+
 export function Toolbar({ actions, at, outputs, work, onlyChanged }) {
+  const why = whyNoDiff(outputs[at]);
+  const isFlagged = isBad(work.decisions.get(outputs[at].output_id));
   return html`<div class="review-tools" role="group" aria-label="Decision" onKeyDown=${(event) => event.repeat && event.key === "Enter" && event.preventDefault()}>
-    <${Button} kind="primary" icon="check" onClick=${actions.accept}>OK <${Key}>a<//><//>
+    <${Button} kind=${isFlagged ? undefined : "primary"} icon="check" onClick=${actions.accept}>OK <${Key}>a<//><//>
     <${Button} onClick=${actions.flag}>Flag <${Key}>f<//><//>
-    <${Button} onClick=${actions.comment}>Comment <${Key}>c<//><//>
+    <${Button} onClick=${actions.comment}>Note <${Key}>c<//><//>
     <${Button} disabled=${!work.canUndo} onClick=${actions.undo}>Undo <${Key}>u<//><//>
-    <${Button} aria-pressed=${onlyChanged ? "true" : "false"} onClick=${actions.toggle}>Only changed <${Key}>d<//><//>
+    <${Button} aria-pressed=${onlyChanged && !why ? "true" : "false"} disabled=${Boolean(why)} title=${why} onClick=${actions.toggle}>Only changed <${Key}>d<//><//>
     <${Button} onClick=${actions.open}>Source <${Key}>o<//><//>
     <span class="review-move">
       <${Button} kind="quiet" icon="back" aria-label="Previous output" title="Previous output (k)" disabled=${at === 0} onClick=${actions.previous} />
       <span class="muted">${at + 1} of ${outputs.length}</span>
-      <${Button} kind="quiet" icon="arrow" aria-label="Next output" title="Next output (j)" disabled=${at === outputs.length - 1} onClick=${actions.next} />
+      <${Button} kind=${isFlagged ? "primary" : undefined} aria-label="Next output" disabled=${at === outputs.length - 1} onClick=${actions.next}>Next <${Key}>j<//><//>
     </span>
   </div>`;
 }

@@ -7,7 +7,7 @@ const MAX_STORED = 20;
 const memory = new Map(); // if the storage is full or switched off
 
 export const HALF_SENT = "The job IS approved, but its flagged outputs are not sent back yet.";
-export const SENT = "This review was sent, in another tab.";
+const SENT = "This review was sent, in another tab.";
 
 /**
  * Returns what was sent of a review: { isApproved, isFinished, open }. isApproved: the first of two requests has succeeded.

@@ -9,7 +9,7 @@ import { More, usePages } from "../pages.js";
 import { go, href } from "../router.js";
 import { Confirm } from "../ui/dialog.js";
 import { Badge, Button } from "../ui/controls.js";
-import { Empty, Loaded, Problem, notify } from "../ui/feedback.js";
+import { Empty, Loaded, NoScope, Problem, notify } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
 import { Page, Panel } from "../ui/page.js";
 import { Table } from "../ui/records.js";
@@ -17,6 +17,7 @@ import { Text, Time } from "../ui/text.js";
 import { ImportDialog } from "./sessions_import.js";
 
 const REFRESH = 15_000; // of the leases
+export const SOON = 3 * 86_400_000; // as in the inbox
 
 /** Returns what the session of the console may do with sessions. */
 export function rights({ scopes }) {
@@ -35,16 +36,12 @@ export function Sessions({ session }) {
   useKeys([{ keys: ["i"], label: "Import a session", run: () => canWrite && setImporting(true) }]);
   const actions = canWrite && html`<${Button} kind="primary" icon="upload" onClick=${() => setImporting(true)}>Import<//>`;
   return html`<${Page} title="Sessions" note="Logins that your scrapers use: cookies and local storage." actions=${actions}>
-    ${canRead ? html`<${All} session=${session} onImport=${() => setImporting(true)} />` : html`<${NoScope} />`}
+    ${canRead ? html`<${All} session=${session} onImport=${() => setImporting(true)} />` : NO_SCOPE}
     ${isImporting && html`<${ImportDialog} onClose=${() => setImporting(false)} onDone=${(domain, profile) => go(["sessions", domain], { profile })} />`}
   <//>`;
 }
 
-export function NoScope() {
-  return html`<${Panel}><${Empty} icon="sessions" title="Your token cannot read sessions">
-    Sign in with a token that has the scope <code>session:read</code>.
-  <//><//>`;
-}
+export const NO_SCOPE = html`<${NoScope} what="read sessions" scope="session:read" />`;
 
 function All({ session, onImport }) {
   const [host, setHost] = useState("");
@@ -121,7 +118,8 @@ export function Expiry({ one }) {
   const total = one.cookies + one.local_storage;
   if (one.expired) return html`<${Badge} tone="bad">${one.expired === total ? "All" : number(one.expired)} expired<//>`;
   if (one.expiring) return html`<${Badge} tone="warn">${number(one.expiring)} within a day<//>`;
-  if (one.first_expiry) return html`<${Time} at=${one.first_expiry} />`;
+  const first = one.first_expiry && html`<${Time} at=${one.first_expiry} />`;
+  if (first) return new Date(one.first_expiry) - Date.now() < SOON ? html`<${Badge} tone="warn">${first}<//>` : first;
   return html`<span class="muted">none</span>`;
 }
 

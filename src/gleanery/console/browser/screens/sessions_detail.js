@@ -11,7 +11,7 @@ import { Confirm } from "../ui/dialog.js";
 import { Empty, Loaded, notify } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
 import { Text, Time } from "../ui/text.js";
-import { Expiry, LeasePanel, NoScope, leaseOf, rights, useLeases } from "./sessions.js";
+import { Expiry, LeasePanel, NO_SCOPE, leaseOf, rights, useLeases } from "./sessions.js";
 import { ExportDialog } from "./sessions_export.js";
 import { ImportDialog } from "./sessions_import.js";
 import { Records } from "./sessions_records.js";
@@ -20,7 +20,7 @@ const CRUMBS = [["Sessions", ["sessions"]]];
 
 export function SessionDetail({ domain, query, session }) {
   if (rights(session).canRead) return html`<${Detail} ...${{ domain, query, session }} />`;
-  return html`<${Page} title=${domain} crumbs=${CRUMBS}><${NoScope} /><//>`;
+  return html`<${Page} title=${domain} crumbs=${CRUMBS}>${NO_SCOPE}<//>`;
 }
 
 function Detail({ domain, query, session }) {
@@ -40,7 +40,7 @@ function Detail({ domain, query, session }) {
     ${canWrite && html`<${Button} icon="upload" onClick=${() => setDialog("import")}>Import<//>`}
     ${one && canWrite && html`<${Button} kind="danger" icon="trash" onClick=${() => setDialog("delete")}>Delete<//>`}`;
   const tabs = (names.length > 1 || (names[0] && names[0] !== "default")) && html`<${Profiles} ...${{ domain, names, profile }} />`;
-  return html`<${Page} title=${domain} crumbs=${CRUMBS} actions=${actions} tabs=${tabs}>
+  return html`<${Page} title=${domain} crumbs=${CRUMBS} note=${html`Profile <${Text}>${profile}<//>`} actions=${actions} tabs=${tabs}>
     <${Loaded} state=${state}>
       ${() => one ? html`<${Content} key=${`${profile} ${one.last_change}`} one=${one} canWrite=${canWrite} />` : html`<${Missing} canWrite=${canWrite} />`}
     <//>

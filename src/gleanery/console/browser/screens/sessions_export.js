@@ -15,23 +15,23 @@ export const FORMATS = {
   playwright: { title: "Playwright storage state", file: "storage_state.json" },
   netscape: { title: "cookies.txt (curl, wget, yt-dlp)", file: "cookies.txt" },
   extension: { title: "Browser extension JSON (Cookie-Editor)", file: "cookies.json" },
-  puppeteer: { title: "Puppeteer", file: "cookies.puppeteer.json" },
-  selenium: { title: "Selenium", file: "cookies.selenium.json" },
-  scrapy: { title: "Scrapy", file: "cookies.scrapy.json" },
-  cdp: { title: "Chrome DevTools Protocol", file: "cookies.cdp.json" },
+  puppeteer: { title: "Puppeteer" },
+  selenium: { title: "Selenium" },
+  scrapy: { title: "Scrapy" },
+  cdp: { title: "Chrome DevTools Protocol" },
   har: { title: "HAR", file: "cookies.har" },
   curl: { title: "curl command", file: "curl.sh", needsUrl: true },
   cookie: { title: "Cookie header", file: "cookie.txt", needsUrl: true },
   "set-cookie": { title: "Set-Cookie headers", file: "set-cookie.txt", needsUrl: true },
 };
 
-const OPTIONS = Object.entries(FORMATS).map(([name, { title }]) => [name, title]);
+export const OPTIONS = Object.entries(FORMATS).map(([name, { title }]) => [name, title]);
 
 export function ExportDialog({ domain, profile, onClose }) {
   const [format, setFormat] = useState("playwright");
   const [hasSubdomains, setSubdomains] = useState(false);
   const [url, setUrl] = useState(`https://${domain}/`);
-  const { needsUrl, file } = FORMATS[format];
+  const { needsUrl, file = `cookies.${format}.json` } = FORMATS[format];
   const query = { format, profile, domain: hasSubdomains ? `.${domain}` : domain, url: needsUrl ? url : undefined };
   const text = command(query, file);
   const [losses, setLosses] = useState([]);
@@ -43,7 +43,7 @@ export function ExportDialog({ domain, profile, onClose }) {
   const actions = html`<${Button} onClick=${onClose}>Close<//>
     <${Button} kind="primary" icon="download" isBusy=${isBusy} onClick=${() => run()}>Download<//>`;
   return html`<${Dialog} title="Export session" onClose=${onClose} actions=${actions}>
-    <p class="sessions-warning">The file contains a login. The audit log records each export with your name.</p>
+    <p class="warning">The file contains a login. The audit log records each export with your name.</p>
     <${SelectField} label="Format" value=${format} onValue=${setFormat} options=${OPTIONS} />
     ${needsUrl && html`<${TextField} label="Page" hint="The format has the cookies of one page." type="url" value=${url} onValue=${setUrl} error=${error?.of?.("url")} />`}
     <${Checkbox} label="Include subdomains" checked=${hasSubdomains} onValue=${setSubdomains} />

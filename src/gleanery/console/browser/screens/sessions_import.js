@@ -4,25 +4,25 @@ import { html, useRef, useState } from "../vendor/preact.js";
 import { send } from "../api.js";
 import { bytes, number, plural } from "../format.js";
 import { useAction, useLoad } from "../load.js";
-import { Button, Checkbox, Field, TextField } from "../ui/controls.js";
+import { Button, Checkbox, Field, SelectField, TextField } from "../ui/controls.js";
 import { Dialog } from "../ui/dialog.js";
 import { Loading, Problem, notify } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
+import { Table } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
-import { FORMATS, Losses } from "./sessions_export.js";
+import { FORMATS, Losses, OPTIONS } from "./sessions_export.js";
 
 const IMPORT = "v1/sessions/import";
 const PAUSE = 300; // after the last key of an option
-const UNDERSTOOD = ["Playwright storage_state", "cookies.txt", "Cookie-Editor and other extensions", "Copy as cURL", "HAR", "Cookie header",
-  "Selenium", "Puppeteer", "Scrapy"];
 const MAX_HOSTS = 50;
 const CHANGES = [["created", "New"], ["updated", "Changed"], ["unchanged", "Unchanged"], ["deleted", "Deleted"]];
+const UNKNOWN = { message: "The format is not recognised. Choose it above, if you know it." };
 const NEEDS_PAGE = { message: "These cookies do not say which site they are for. Enter the address of the page." };
 
 /** onDone(domain, profile) is called after an import, with the first host of the document. */
 export function ImportDialog({ profile = "default", onClose, onDone }) {
   const [source, setSource] = useState(null);
-  const [options, setOptions] = useState({ profile, url: "", replace: false });
+  const [options, setOptions] = useState({ profile, format: "auto", url: "", replace: false });
   const preview = usePreview(source, options);
   const store = useAction(async () => {
     const { result, etag } = preview.data;
@@ -55,11 +55,11 @@ function usePreview(source, options) {
     if (signal.aborted) return null;
     const response = await sendDocument(source, options, { signal }, { dry_run: "true" });
     return { result: await response.json(), etag: response.headers.get("etag") };
-  }, [source, options.profile, options.url, options.replace]);
+  }, [source, ...Object.values(options)]);
 }
 
-function sendDocument(source, { profile, url, replace }, request, more = {}) {
-  const query = { profile: profile.trim(), url: url.trim(), replace: replace ? "true" : "", ...more };
+function sendDocument(source, { profile, format, url, replace }, request, more = {}) {
+  const query = { format, profile: profile.trim(), url: url.trim(), replace: replace ? "true" : "", ...more };
   return send("POST", IMPORT, { query, text: source.body, ...request });
 }
 
@@ -103,7 +103,7 @@ function Source({ onSource }) {
     </div>
     <div>
       <h3>What is understood</h3>
-      <ul class="sessions-formats">${UNDERSTOOD.map((name) => html`<li key=${name} class="badge">${name}</li>`)}</ul>
+      <ul class="sessions-formats">${OPTIONS.map(([name, title]) => html`<li key=${name} class="badge">${title}</li>`)}</ul>
     </div>
     <p class="hint">The document is sent only to this service. The preview shows no values, and nothing is stored before you confirm.</p>`;
 }
@@ -127,7 +127,8 @@ function Preview({ source, options, setOptions, preview, error, onBack }) {
   const set = (name) => (value) => setOptions({ ...options, [name]: value });
   const problem = preview.error;
   const missingUrl = problem?.of?.("url");
-  const needsUrl = missingUrl || options.url || FORMATS[preview.data?.result.format]?.needsUrl;
+  const isUnknown = options.format === "auto" && problem?.message.startsWith("The format is not known");
+  const explained = isUnknown ? UNKNOWN : missingUrl && !options.url ? NEEDS_PAGE : null;
   return html`<div class="sessions-source">
       <${Icon} name="file" /><strong><${Text}>${source.label}<//></strong><span class="muted">${source.size}</span>
       <${Button} small kind="quiet" onClick=${onBack}>Use another<//>
@@ -135,11 +136,12 @@ function Preview({ source, options, setOptions, preview, error, onBack }) {
     <div class="sessions-options">
       <${TextField} label="Profile" hint="The account at the site, if there are several." placeholder="default" maxlength="200"
         value=${options.profile} onValue=${set("profile")} error=${problem?.of?.("profile")} />
-      ${needsUrl && html`<${TextField} label="Page" hint="Address of the page that the cookies belong to." type="url"
+      <${SelectField} label="Format" value=${options.format} onValue=${set("format")} options=${[["auto", "Recognise it"], ...OPTIONS]} />
+      ${(missingUrl || options.url) && html`<${TextField} label="Page" hint="Address of the page that the cookies belong to." type="url"
         value=${options.url} onValue=${set("url")} error=${missingUrl && options.url ? missingUrl : undefined} />`}
     </div>
     <${Checkbox} label="Delete the other records of these hosts" checked=${options.replace} onValue=${set("replace")} />
-    ${problem && !preview.isLoading && html`<${Problem} error=${missingUrl && !options.url ? NEEDS_PAGE : problem} onRetry=${preview.reload} />`}
+    ${problem && !preview.isLoading && html`<${Problem} error=${explained ?? problem} onRetry=${explained ? undefined : preview.reload} />`}
     <${Problem} error=${error} />
     ${preview.data ? html`<${Result} result=${preview.data.result} isLoading=${preview.isLoading} />` : preview.isLoading && html`<${Loading} label="Reading" />`}`;
 }
@@ -160,32 +162,31 @@ function Result({ result, isLoading }) {
       })}
     </dl>
     ${!records.length && html`<p class="problem">The document has no cookies and no local storage.</p>`}
-    ${expired > 0 && html`<p class="sessions-warning">${plural(expired, "record has", "records have")} expired. Scrapers do not get expired records.</p>`}
+    ${expired > 0 && html`<p class="warning">${plural(expired, "record has", "records have")} expired. Scrapers do not get expired records.</p>`}
     <${Hosts} records=${kept} />
     <${Losses} losses=${losses} />
   </section>`;
 }
 
 function Hosts({ records }) {
-  const hosts = [...byHost(records)];
+  const hosts = [...byHost(records).values()];
   if (!hosts.length) return null;
-  return html`<div class="table-box sessions-hosts" role="region" aria-label="Hosts" tabindex="0"><table>
-      <thead><tr><th>Host</th><th class="number">Cookies</th><th class="number">Local storage</th><th>First expiry</th></tr></thead>
-      <tbody>
-        ${hosts.slice(0, MAX_HOSTS).map(([host, { cookie, local_storage, first }]) => html`<tr key=${host}>
-          <td><${Text}>${host}<//></td><td class="number">${number(cookie)}</td><td class="number">${number(local_storage)}</td>
-          <td>${first ? html`<${Time} at=${first} />` : html`<span class="muted">none</span>`}</td>
-        </tr>`)}
-      </tbody>
-    </table></div>
+  return html`<div class="sessions-hosts" role="region" aria-label="Hosts" tabindex="0"><${Table} columns=${COLUMNS} rows=${hosts.slice(0, MAX_HOSTS)} id="host" /></div>
     ${hosts.length > MAX_HOSTS && html`<p class="hint">and ${plural(hosts.length - MAX_HOSTS, "more host")}</p>`}`;
 }
+
+const COLUMNS = [
+  ["Host", ({ host }) => html`<${Text}>${host}<//>`],
+  ["Cookies", ({ cookie }) => number(cookie), "number"],
+  ["Local storage", (one) => number(one.local_storage), "number"],
+  ["First expiry", ({ first }) => (first ? html`<${Time} at=${first} />` : html`<span class="muted">none</span>`)],
+];
 
 function byHost(records) {
   const hosts = new Map();
   for (const { domain, kind, expires } of records) {
     const host = domain.replace(/^\./, "");
-    const sums = hosts.get(host) ?? { cookie: 0, local_storage: 0, first: null };
+    const sums = hosts.get(host) ?? { host, cookie: 0, local_storage: 0, first: null };
     sums[kind] += 1;
     if (expires && (!sums.first || expires < sums.first)) sums.first = expires;
     hosts.set(host, sums);

@@ -11,12 +11,12 @@ import { Problem } from "../ui/feedback.js";
 import { Table } from "../ui/records.js";
 import { Text, Time, visibleText } from "../ui/text.js";
 import { Inline, plain } from "../ui/value.js";
+import { SOON } from "./sessions.js";
 
 const KINDS = [
   ["cookies", "Cookies"],
   ["local_storage", "Local storage"],
 ];
-const DAY = 86_400_000;
 const SHOWN_FOR = 30_000;
 const COPIED = "Copied. Copy something else afterwards, because the clipboard keeps it.";
 
@@ -86,11 +86,11 @@ function Flags({ record, isCookies }) {
 }
 
 function Expires({ at, isCookies }) {
-  if (at === null) return html`<span class="muted">${isCookies ? "with the browser" : "never"}</span>`;
+  if (at === null) return html`<span class="muted">${isCookies ? "when the browser closes" : "never"}</span>`;
   const time = html`<${Time} at=${at} />`;
   const left = new Date(at) - Date.now();
   if (left <= 0) return html`<${Badge} tone="bad">expired ${time}<//>`;
-  return left < DAY ? html`<${Badge} tone="warn">${time}<//>` : time;
+  return left < SOON ? html`<${Badge} tone="warn">${time}<//>` : time;
 }
 
 /** Returns the shown value, run(kind, id), hide() and the error. A new value replaces the last one. */

@@ -95,11 +95,11 @@ export function Tabs({ label, tabs }) {
   </nav>`;
 }
 
-/** A list of choices of which one is pressed; options: [[value, text], …]. */
+/** A list of choices of which one is pressed; options: [[value, text, isDisabled], …]. */
 export function Choice({ label, value, onValue, options }) {
   return html`<div class="choice" role="group" aria-label=${label}>
     ${options.map(
-      ([key, text]) => html`<button key=${key} type="button" aria-pressed=${key === value ? "true" : "false"} onClick=${() => onValue(key)}>${text}</button>`,
+      ([key, text, isOff]) => html`<button key=${key} type="button" disabled=${isOff} aria-pressed=${key === value ? "true" : "false"} onClick=${() => onValue(key)}>${text}</button>`,
     )}
   </div>`;
 }

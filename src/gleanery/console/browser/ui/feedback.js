@@ -28,11 +28,18 @@ export function Loading({ label = "Loading" }) {
   return html`<div class="loading" role="status"><span class="spinner"></span><span>${label} …</span></div>`;
 }
 
+/** What a screen shows if the token lacks a scope. */
+export function NoScope({ scope, what = "show this" }) {
+  return html`<div class="panel"><${Empty} icon="access" title=${`Your token cannot ${what}`}>It lacks the scope <code>${scope}</code>. Ask your operator for a token that has it.<//></div>`;
+}
+
 /** Shows loading, the error or the data of useLoad. children is a function of the data. */
 export function Loaded({ state, children }) {
   if (state.data !== undefined) {
     return html`${state.error && html`<${Problem} error=${state.error} onRetry=${state.reload} />`}${children(state.data)}`;
   }
+  const scope = state.error?.status === 403 && /the scope ([\w:]+)/.exec(state.error.message)?.[1];
+  if (scope) return html`<${NoScope} scope=${scope} />`;
   if (state.error) return html`<${Problem} error=${state.error} onRetry=${state.reload} />`;
   return html`<${Loading} />`;
 }

@@ -9,12 +9,9 @@ const PATHS = {
   audit: "M8 3h8l4 4v14H4V3h4Zm0 7h8m-8 4h8m-8 4h5",
   back: "M19 12H5m6-6-6 6 6 6",
   check: "m5 12.5 4.5 4.5L19 7.5",
-  chevron: "m9 6 6 6-6 6",
-  clock: "M12 7v5l3 2m6-2a9 9 0 1 1-18 0 9 9 0 0 1 18 0Z",
   close: "m6 6 12 12M18 6 6 18",
   comment: "M4 5h16v11H9l-5 4V5Z",
   copy: "M9 9h11v11H9V9Zm-4 6H4V4h11v1",
-  diff: "M12 4v8m-4-4h8M8 18h8",
   download: "M12 4v11m-5-5 5 5 5-5M4 20h16",
   eye: "M2.5 12S6 5.5 12 5.5 21.5 12 21.5 12 18 18.5 12 18.5 2.5 12 2.5 12Zm12.5 0a3 3 0 1 1-6 0 3 3 0 0 1 6 0Z",
   fields: "M4 6h16M4 12h10M4 18h13",
@@ -22,7 +19,6 @@ const PATHS = {
   filter: "M4 5h16l-6 7.5V19l-4 2v-8.5L4 5Z",
   flag: "M5 21V4h13l-3 4.5 3 4.5H5",
   groups: "M4 4h7v7H4V4Zm9 0h7v7h-7V4ZM4 13h7v7H4v-7Zm9 0h7v7h-7v-7Z",
-  help: "M9.5 9.5a2.5 2.5 0 1 1 3.5 2.3c-.7.3-1 .8-1 1.7m0 3v.01M21 12a9 9 0 1 1-18 0 9 9 0 0 1 18 0Z",
   inbox: "M4 13 6.5 5h11L20 13v6H4v-6Zm0 0h4.5l1 2.5h5l1-2.5H20",
   keyboard: "M3 6h18v12H3V6Zm4 4v.01M11 10v.01M15 10v.01M8 14h8",
   link: "M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.7-5.7l-1 1M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.7 5.7l1-1",
@@ -36,7 +32,6 @@ const PATHS = {
   signout: "M14 4H5v16h9m-4-8h11m-4-4 4 4-4 4",
   sun: "M12 4V2m0 20v-2m8-8h2M2 12h2m13.7-5.7 1.4-1.4M4.9 19.1l1.4-1.4m11.4 0 1.4 1.4M4.9 4.9l1.4 1.4M16 12a4 4 0 1 1-8 0 4 4 0 0 1 8 0Z",
   trash: "M4 7h16M10 4h4m-8 3 1 13h10l1-13m-8 4v5m4-5v5",
-  undo: "M8 5 4 9l4 4M4 9h10a5.5 5.5 0 0 1 0 11h-3",
   upload: "M12 16V5M7 10l5-5 5 5M4 20h16",
 };
 

@@ -42,18 +42,23 @@ export function safeUrl(text) {
   return url;
 }
 
-/** A link to a page outside. The host is shown in ASCII, so that it cannot look like another. */
+/** Returns a URL without what all have. The host is in ASCII, so that it cannot look like another. */
+export function shortUrl(text) {
+  const url = safeUrl(text);
+  return url ? url.host + (url.pathname + url.search + url.hash).replace(/^\/$/, "") : text;
+}
+
+/** A link to a page outside. */
 export function SourceLink({ url: text, short = false }) {
   const url = safeUrl(text);
   if (!url) return html`<${Text}>${text}<//>`;
-  const rest = url.pathname + url.search + url.hash;
-  const shown = short ? url.host : url.host + (rest === "/" ? "" : rest);
+  const shown = short ? url.host : shortUrl(text);
   return html`<a class="source" href=${url.href} target="_blank" rel="noreferrer noopener" title=${url.href}
     ><bdi>${visible(shown)}</bdi><${Icon} name="link" label="opens a new tab" /></a>`;
 }
 
-/** A time as "2 min ago", with the exact time on hover. */
-export function Time({ at }) {
+/** A time as "2 min. ago", with the exact time on hover. show: another text of it. */
+export function Time({ at, show = ago }) {
   if (at === null || at === undefined) return html`<span class="muted">never</span>`;
-  return html`<time datetime=${toDate(at).toISOString()} title=${fullTime(at)}>${ago(at)}</time>`;
+  return html`<time datetime=${toDate(at).toISOString()} title=${fullTime(at)}>${show(at)}</time>`;
 }

@@ -19,10 +19,10 @@ export function plain(node) {
   return `{${members.join(", ")}${content.length < length ? ", …" : ""}}`;
 }
 
-/** True if two nodes are equal, as far as they are not truncated. */
-export function isEqual(one, other) {
-  return JSON.stringify(one) === JSON.stringify(other);
-}
+const NAMES = new Map([["$.files", "Files"], ["$.source_url", "Source"], ["$.data", "All data"], ["$.tags", "All tags"]]);
+
+/** Returns the name of a field for people: "tag: country" for $.tags.country. */
+export const fieldName = (path) => NAMES.get(path) ?? path.replace(/^\$\.tags(?:\.|(?=\[))/, "tag: ");
 
 /** A value in one line. An absent value is shown as a dash. */
 export function Inline({ node }) {

@@ -1,0 +1,1 @@
+"""Tests of several database servers: replicas, poolers and distributed tables."""

@@ -1,0 +1,211 @@
+"""A service with a real streaming replica: delayed, disconnected, promoted."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from faults.environment import open_environment
+from faults.postgres_server import PostgresServer
+from gleanery.errors import SettingsError
+from gleanery.settings import Settings
+from tests.api.test_many_clients import Reader, without_scrape_date
+from tests.support.metrics import fresh_metrics
+from tests.support.outputs import output, stored_outputs
+from tests.support.process import join_readers_after_writers
+from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.extended
+
+
+class Standby:
+    """The replica of a service, whose replay a test can stop."""
+
+    def __init__(self, primary: PostgresServer, server: PostgresServer) -> None:
+        self.primary, self.server = primary, server
+
+    def catch_up(self) -> None:
+        position = self.primary.run("SELECT pg_current_wal_lsn()")
+        sql = f"SELECT pg_last_wal_replay_lsn() >= '{position}'"
+        wait_until(lambda: self.server.run(sql) == "t")
+
+    def pause(self) -> None:
+        """Stops the replay after what the primary has now."""
+        self.catch_up()
+        self.server.run("SELECT pg_wal_replay_pause()")
+        wait_until(lambda: self.server.run("SELECT pg_get_wal_replay_pause_state()") == "paused")
+
+    def resume(self) -> None:
+        self.server.run("SELECT pg_wal_replay_resume()")
+
+
+@pytest.fixture
+def standby() -> Iterator[Standby]:
+    with open_environment() as environment:  # it ends the servers
+        primary, server = environment.start_server(), environment.new_server()
+        server.start_as_standby_of(primary)
+        yield Standby(primary, server)
+
+
+@pytest.fixture
+def service(standby: Standby, tmp_path: Path) -> Iterator[Service]:
+    settings = Settings(
+        data=tmp_path,
+        database=standby.primary.url(),
+        replica=(standby.server.url(),),
+        secret_key=SECRET_KEY,
+        port=0,
+        log_level="warning",
+        max_wait_seconds=2,
+    )
+    running = Service(settings)
+    running.token()
+    standby.catch_up()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with service.client() as made:
+        yield made
+
+
+def first_number(client: Client) -> int:
+    """The output on the first page, which has a next page."""
+    page = client.get("/v1/outputs/group", params={"limit": 1}).json()
+    assert page["metadata"]["next_cursor"] is not None
+    return int(page["items"][0]["data"]["number"])
+
+
+def change_first(client: Client, standby: Standby) -> None:
+    """Stores three outputs, and changes the first one, so that the replica lacks the change."""
+    client.store("group", *(output(n) for n in (1, 2, 3)))
+    standby.pause()
+    wait_until(lambda: first_number(client) == 1)
+    client.store("group", output(1, data={"number": 11}))
+    wait_until(lambda: first_number(client) == 1)  # the replica may need to be found first
+
+
+def test_full_pages_come_from_the_replica_and_the_end_from_the_primary(
+    client: Client, standby: Standby
+) -> None:
+    change_first(client, standby)
+    # Output 1 is met again where it is now.
+    numbers = [item["data"]["number"] for item in client.items("group", limit=1)]
+    assert numbers == [1, 2, 3, 11]
+    changes = client.get("/v1/changes/group", params={"limit": 1}).json()
+    assert changes["changes"][0]["output"]["data"] == {"number": 1}
+    last = client.get("/v1/changes/group", params={"cursor": changes["cursor"]}).json()
+    assert [each["output"]["data"]["number"] for each in last["changes"]] == [2, 3, 11]
+    again = client.get("/v1/changes/group", params={"cursor": last["cursor"]}).json()
+    assert again["changes"] == []
+
+
+def test_the_metrics_have_the_lag(client: Client, standby: Standby) -> None:
+    def value(name: str) -> float:
+        return float(re.findall(rf"^{name}(?:\{{.*\}})? (.*)$", fresh_metrics(client), re.M)[0])
+
+    change_first(client, standby)
+    assert value("gleanery_replicas_usable") == 1
+    wait_until(lambda: value("gleanery_replica_lag_seconds") > 1)
+    standby.resume()
+    wait_until(lambda: value("gleanery_replica_lag_seconds") == 0)
+    standby.server.kill()
+    wait_until(lambda: value("gleanery_replicas_usable") == 0)
+
+
+def test_what_the_replica_does_not_know_yet_is_found(client: Client, standby: Standby) -> None:
+    standby.pause()
+    client.store("group", *(output(n) for n in range(5)))
+    assert len(client.items("group", limit=2)) == 5
+    assert client.get("/v1/outputs/none").status_code == 404
+    assert client.get("/v1/changes/none").status_code == 404
+    client.put("/v1/groups/group", json={"display_name": "New"})
+    assert client.get("/v1/groups/group").json()["display_name"] == "New"
+    client.delete("/v1/groups/group")
+    assert client.get("/v1/outputs/group").status_code == 404
+
+
+def test_a_disconnected_replica_is_left_out_and_used_again(
+    client: Client, standby: Standby
+) -> None:
+    client.store("group", *(output(n) for n in (1, 2, 3)))
+    standby.catch_up()
+    standby.server.kill()
+    for _ in range(5):
+        assert first_number(client) == 1
+    client.store("group", output(1, data={"number": 11}))
+    assert first_number(client) == 2
+    standby.server.start()
+    standby.pause()
+    client.store("group", output(2, data={"number": 12}))
+    wait_until(lambda: first_number(client) == 2)
+
+
+def test_a_replica_that_does_not_respond_delays_a_page_only_once(
+    client: Client, standby: Standby
+) -> None:
+    change_first(client, standby)
+    standby.server.freeze()
+    try:
+        for _ in range(5):
+            assert first_number(client) == 2
+    finally:
+        standby.server.resume()
+
+
+def test_a_promoted_replica_is_not_read_any_more(client: Client, standby: Standby) -> None:
+    change_first(client, standby)
+    standby.resume()  # a paused server cannot be promoted
+    standby.server.promote()
+    standby.server.run("UPDATE outputs SET item = item || ' '", "gleanery")
+    client.store("group", output(2, data={"number": 12}))
+    wait_until(lambda: first_number(client) == 3)
+    assert len(client.items("group", limit=1)) == 3
+
+
+def test_readers_are_exact_beside_writers_while_the_replica_is_behind(
+    service: Service, standby: Standby
+) -> None:
+    standby.server.run("ALTER SYSTEM SET recovery_min_apply_delay = '1s'")
+    standby.server.run("SELECT pg_reload_conf()")
+    token = service.token()
+    writing = threading.Event()
+    readers = [Reader(service.url, token, writing) for _ in range(3)]
+    with Client(service.url, token) as client:
+        client.store("group", output(0))
+        join_readers_after_writers(
+            [threading.Thread(target=write, args=(service.url, token, standby))], readers, writing
+        )
+        expected = without_scrape_date(stored_outputs(client))
+    assert len(expected) > 50
+    for reader in readers:
+        assert without_scrape_date(reader.copy) == expected
+
+
+def write(url: str, token: str, standby: Standby) -> None:
+    """Stores, changes and deletes outputs. The replica is killed and restarted meanwhile."""
+    with Client(url, token) as client:
+        for turn in range(30):
+            numbers = range(turn % 7, 60, 3)
+            client.store("group", *(output(n, data={"turn": turn}) for n in numbers))
+            if turn % 5 == 4:
+                items = client.get("/v1/outputs/group", params={"limit": 1}).json()["items"]
+                client.delete(f"/v1/outputs/group/{items[0]['output_id']}")
+            if turn % 10 == 9:
+                standby.server.kill()
+                standby.server.start()
+
+
+@pytest.mark.parametrize("url", ["http://a", "postgresql://a/b"])
+def test_settings_that_cannot_work_are_rejected(tmp_path: Path, url: str) -> None:
+    settings = replace(Settings(data=tmp_path), replica=(url,))
+    with pytest.raises(SettingsError, match=r"--replica (must|needs)"):
+        settings.check()

@@ -1,0 +1,47 @@
+"""A sender of the Scrapy integration, without Scrapy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from gleanery.integrations.scrapy.batches import PendingBatches
+from gleanery.integrations.scrapy.rejected import RejectedItems
+from gleanery.integrations.scrapy.sender import Events, Sender
+from gleanery.integrations.scrapy.settings import GleanerySettings
+from gleanery.integrations.scrapy.spool import Spool
+
+
+class RunningSender:
+    """Sender, and what it has said to the pipeline."""
+
+    def __init__(self, folder: Path, url: str, token: str | None, **settings: Any) -> None:
+        given = {"group": "items", "job": "shop", "max_retries": 0, "close_seconds": 0.0}
+        self.pending = PendingBatches(max_items=1000, max_seconds=60)
+        self.spool = Spool(folder / "spool")
+        self.rejected = RejectedItems(folder / "invalid", "items", "shop")
+        self.counts: Counter[str] = Counter()
+        self.has_ended = False
+        self.thread = Sender(
+            GleanerySettings(url=url, token=token, **{**given, **settings}),
+            self.pending,
+            self.spool,
+            self.rejected,
+            Events(self._add, lambda: None, self._end),
+        )
+
+    def run(self, *lines: bytes) -> None:
+        """Send lines until the end."""
+        for line in lines:
+            assert self.pending.add(line)
+        self.pending.end()
+        self.thread.start()
+        self.thread.join(120)
+        assert not self.thread.is_alive()
+
+    def _add(self, name: str, number: int) -> None:
+        self.counts[name] += number
+
+    def _end(self) -> None:
+        self.has_ended = True
