@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from gleanery.settings import Settings
+from tests.support.citus import citus_server, citus_workers
 from tests.support.pgbouncer import pooled_server
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.service import Client, Clock, Service
@@ -47,9 +49,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A server; with GLEANERY_TEST_POOLING (session or transaction) it is behind PgBouncer."""
+    """A server; with GLEANERY_TEST_POOLING (session or transaction) it is behind PgBouncer.
+
+    With GLEANERY_TEST_CITUS it is the coordinator of that many workers.
+    """
     pool_mode = os.environ.get("GLEANERY_TEST_POOLING")
-    with pooled_server(pool_mode) if pool_mode else postgres_server() as server:
+    servers: AbstractContextManager[Any]
+    if workers := citus_workers():
+        servers = citus_server(workers)
+    else:
+        servers = pooled_server(pool_mode) if pool_mode else postgres_server()
+    with servers as server:
         yield cast(PostgresServer, server)
 
 

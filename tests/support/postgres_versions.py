@@ -63,6 +63,13 @@ def server_of_version(version: int, *options: str) -> Iterator[InstalledServer]:
             f"needs PostgreSQL {version}: install it, and name its folder of programs in "
             f"{FOLDERS_VARIABLE} if it is not below {_DEBIAN}"
         )
+    with server_of_programs(programs, *options) as server:
+        yield server
+
+
+@contextmanager
+def server_of_programs(programs: Path, *options: str) -> Iterator[InstalledServer]:
+    """Runs a server of the programs in this folder."""
     with tempfile.TemporaryDirectory(prefix="gleanery-pg-") as name:
         folder = Path(name)
         give_to_server_user(folder)

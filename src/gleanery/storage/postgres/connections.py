@@ -69,7 +69,7 @@ class ConnectionPool:
                 command_timeout=_STATEMENT_SECONDS,
                 timeout=_ACQUIRE_SECONDS,
                 connection_class=TenantConnection,
-                init=self._scope.initialize,
+                init=self._initialize,
                 reset=_skip_reset,
             )
             await self._check_server()
@@ -79,6 +79,14 @@ class ConnectionPool:
         except (ValueError, *CONNECTION_ERRORS) as error:
             await self.close()
             raise SettingsError(explain(error, self._url)) from None
+
+    async def _initialize(self, connection: Any) -> None:
+        await self._scope.initialize(connection)
+
+    async def change_scope(self, scope: TenantScope) -> None:
+        """Replaces all connections by new ones, which use this scope."""
+        self._scope = scope
+        await self.expire()
 
     async def _check_server(self) -> None:
         """Raises SettingsError if the server is too old, or its pooler does not fit."""

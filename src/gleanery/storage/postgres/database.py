@@ -27,12 +27,12 @@ from gleanery.storage.database import (
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
-from gleanery.storage.postgres import pooling, row_security
+from gleanery.storage.postgres import distribution, pooling, row_security
 from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replica, Replicas
-from gleanery.storage.postgres.tenant_scope import SessionScope, TenantScope
+from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
     ArrayStatements,
@@ -101,6 +101,7 @@ class PostgresDatabase:
             WeakValueDictionary()
         )
         self._array_statements: ArrayStatements = {}
+        self._is_distributed = False
 
     @property
     def pool_state(self) -> PoolState:
@@ -117,7 +118,13 @@ class PostgresDatabase:
         if self._listen_url is not None:
             check_url(self._listen_url, "--listen-database")
         await self._connections.open()
+        await self._detect_distribution()
         self._replicas.start(self.read)
+
+    async def _detect_distribution(self) -> None:
+        self._is_distributed = await distribution.is_distributed(self.read)
+        if self._is_distributed:
+            await self._connections.change_scope(DistributedScope())
 
     async def close(self) -> None:
         await self._replicas.close()
@@ -136,7 +143,7 @@ class PostgresDatabase:
             await transaction.run_script(ONE_MIGRATION)
             await _wait_for_writers(transaction, await self._check_load(transaction.fetch))
             await migrations.apply(self.engine, transaction)
-            await row_security.enable(transaction)
+            await row_security.enable(transaction, self._is_distributed)
 
         try:
             await self.write_for(NO_TENANT, apply, None, checks_schema=False)
@@ -147,6 +154,21 @@ class PostgresDatabase:
             ) from None
         await self._connections.expire()  # new connections take the serving role
         await self.security_warning()
+
+    async def distribute(self) -> None:
+        """Distributes the tables over the workers of Citus. The schema must be this program's."""
+        await distribution.check(self.read)
+
+        async def apply(transaction: Transaction) -> None:
+            await transaction.run_script(_MIGRATION_SETTINGS)
+            await transaction.run_script(ONE_MIGRATION)
+            await distribution.distribute(transaction)
+
+        try:
+            await self.write_for(NO_TENANT, apply, None)
+        except asyncpg.PostgresError as error:
+            raise distribution.explain(error) from error
+        await self._detect_distribution()
 
     async def check_schema(self) -> None:
         applied = await self._check_load(self.for_all_tenants().read)

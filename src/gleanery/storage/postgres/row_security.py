@@ -21,12 +21,16 @@ SET_ALL_TENANTS = f"SET LOCAL gleanery.organization = '{ALL_TENANTS}'"
 
 # The SELECT makes PostgreSQL evaluate the setting once per statement, not once per row.
 _SETTING = "(SELECT nullif(current_setting('gleanery.organization', true), '')::bigint)"
-_ENABLE = f"""
-ALTER TABLE {{0}} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS tenant_isolation ON {{0}};
-CREATE POLICY tenant_isolation ON {{0}}
-    USING (organization_id = {_SETTING} OR {_SETTING} = {ALL_TENANTS})
-"""
+# Citus sends no statement with a SELECT in a policy to one shard. Without the setting a statement
+# fails: a service that started before the distribution must not take hidden rows for missing ones.
+_DISTRIBUTED_SETTING = "current_setting('gleanery.organization')::bigint"
+# Each statement is sent separately, because Citus sends its text to the workers.
+_ENABLE = (
+    "ALTER TABLE {0} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    "DROP POLICY IF EXISTS tenant_isolation ON {0}",
+    "CREATE POLICY tenant_isolation ON {0} "
+    f"USING (organization_id = {{1}} OR {{1}} = {ALL_TENANTS})",
+)
 _UNPROTECTED_TABLES = """
 SELECT relname FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1::text[])
@@ -84,10 +88,12 @@ NO_PRIVILEGES = (
 _ADVICE = f"CREATE ROLE {ROLE} NOLOGIN; GRANT {ROLE} TO <the user of the URL>"
 
 
-async def enable(transaction: Transaction) -> None:
+async def enable(transaction: Transaction, is_distributed: bool = False) -> None:
     """Adds missing policies and grants. The caller owns the tables and excludes other callers."""
+    setting = _DISTRIBUTED_SETTING if is_distributed else _SETTING
     for [table] in await transaction.fetch(_UNPROTECTED_TABLES, TENANT_TABLES):
-        await transaction.run_script(_ENABLE.format(table))
+        for statement in _ENABLE:
+            await transaction.run_script(statement.format(table, setting))
     await transaction.run_script(_CREATE_ROLE)
     tables = (*TENANT_TABLES, *SHARED_TABLES)
     without_grant = await transaction.fetch(_TABLES_WITHOUT_GRANT, tables)

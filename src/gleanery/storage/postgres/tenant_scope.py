@@ -18,12 +18,10 @@ from gleanery.storage.postgres.transactions import transaction
 # Every statement is an index seek. PostgreSQL would plan a scan for a table that is still empty,
 # and would keep that plan while the table grows. One generic plan serves all values, because
 # planning takes longer than the seek.
-_PLANNER_SETTINGS = (
-    "enable_seqscan = off",
-    "enable_bitmapscan = off",
-    "jit = off",
-    "plan_cache_mode = force_generic_plan",
-)
+_INDEX_SEEKS = ("enable_seqscan = off", "enable_bitmapscan = off", "jit = off")
+_PLANNER_SETTINGS = (*_INDEX_SEEKS, "plan_cache_mode = force_generic_plan")
+# The workers of Citus get the settings of each transaction, with the tenant among them.
+_PROPAGATION = "citus.propagate_set_commands = 'local'"
 _LOCK_TIMEOUT = "lock_timeout = '10s'"
 # A statement that has waited for a lock must see what the owner of the lock has committed. The
 # database may have another default.
@@ -87,12 +85,12 @@ class SessionScope:
 class TransactionScope:
     """Role, settings and tenant are set in each transaction, with its first query.
 
-    Nothing is set on the connection of the server, and nothing on it is relied on. ``settings`` are
-    further settings of each transaction, which come first.
+    Nothing is set on the connection of the server, and nothing on it is relied on.
     """
 
-    def __init__(self, *settings: str) -> None:
-        self._settings = (*settings, *_PLANNER_SETTINGS, _LOCK_TIMEOUT)
+    settings: tuple[str, ...] = (*_PLANNER_SETTINGS, _LOCK_TIMEOUT)
+
+    def __init__(self) -> None:
         self._begin = ""
 
     async def initialize(self, connection: Any) -> None:
@@ -103,7 +101,7 @@ class TransactionScope:
             role = await row_security.role_settings(connection)
         finally:
             await connection.execute("ROLLBACK")
-        set_local = "".join(f"; SET LOCAL {setting}" for setting in (*self._settings, *role))
+        set_local = "".join(f"; SET LOCAL {setting}" for setting in (*self.settings, *role))
         self._begin = f"{_BEGIN}{set_local}; SET LOCAL gleanery.organization = "
 
     def read(self, connection: Any, organization_id: int) -> AbstractAsyncContextManager[None]:
@@ -114,3 +112,12 @@ class TransactionScope:
     ) -> AbstractAsyncContextManager[None]:
         # The tenant is an integer, so that no text of a client becomes a part of the query.
         return transaction(connection, f"{self._begin}'{organization_id:d}'", schema)
+
+
+class DistributedScope(TransactionScope):
+    """Role, settings and tenant are set in each transaction, on the workers of Citus too.
+
+    A generic plan would not know the organization, which chooses the worker.
+    """
+
+    settings = (_PROPAGATION, *_INDEX_SEEKS, _LOCK_TIMEOUT)

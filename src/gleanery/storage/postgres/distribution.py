@@ -1,0 +1,111 @@
+"""Distribution of the tables over the workers of Citus, by organization.
+
+All rows of an organization are in one shard of each tenant table, and these shards are on the same
+worker. The shared tables are reference tables: every server has a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import asyncpg
+
+from gleanery.errors import SettingsError
+from gleanery.storage.database import Row, Transaction
+from gleanery.storage.postgres import row_security
+from gleanery.storage.tenancy import SHARED_TABLES, TENANT_TABLES
+
+FIRST_TABLE = "outputs"
+"""The table that is distributed first; the others are co-located with it."""
+_HAS_CITUS = "SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL"
+_DISTRIBUTED_TABLES = """
+SELECT relname::text FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+WHERE relnamespace = current_schema()::regnamespace
+    AND (partmethod = 'h' OR (partmethod = 'n' AND repmodel = 't'))
+"""
+_WORKERS = "SELECT count(*) FROM pg_dist_node WHERE groupid > 0 AND isactive AND shouldhaveshards"
+_COORDINATOR = "SELECT count(*) FROM pg_dist_node WHERE groupid = 0"
+# A worker checks the trigger of the audit log where it writes the row. The tables of one
+# transaction are distributed one after another, because they share connections to the workers.
+_SETTINGS = """
+SET LOCAL citus.enable_unsafe_triggers = on;
+SET LOCAL citus.multi_shard_modify_mode = 'sequential'
+"""
+# The copy of existing rows into the shards is not possible with row-level security.
+_DISTRIBUTE = """
+DROP POLICY IF EXISTS tenant_isolation ON {0};
+ALTER TABLE {0} NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY;
+SELECT create_distributed_table('{0}', 'organization_id', colocate_with => '{1}')
+"""
+_REFERENCE = "SELECT create_reference_table('{}')"
+# The coordinator connects to the workers as the serving role.
+_CAN_LOGIN = f"SELECT rolcanlogin FROM pg_roles WHERE rolname = '{row_security.ROLE}'"
+_ALLOW_LOGIN = f"ALTER ROLE {row_security.ROLE} LOGIN"
+# A foreign key needs the table that it refers to.
+_SHARED_IN_ORDER = ("organizations", "tokens")
+_NO_CITUS = (
+    "The database of --database has no Citus: install Citus on the coordinator and its workers, "
+    "and let a superuser run: CREATE EXTENSION citus"
+)
+_NO_WORKERS = (
+    "The database of --database has no workers of Citus: let a superuser run "
+    "SELECT citus_set_coordinator_host('<host of the coordinator>'), and "
+    "SELECT citus_add_node('<host>', <port>) for each worker"
+)
+
+Fetch = Callable[[str], Awaitable[Sequence[Row]]]
+
+
+async def is_distributed(fetch: Fetch) -> bool:
+    """Returns True if ``gleanery migrate --distribute`` has distributed this database."""
+    return FIRST_TABLE in await _distributed_tables(fetch)
+
+
+async def _distributed_tables(fetch: Fetch) -> set[str]:
+    [[has_citus]] = await fetch(_HAS_CITUS)
+    return {row[0] for row in await fetch(_DISTRIBUTED_TABLES)} if has_citus else set()
+
+
+async def check(fetch: Fetch) -> None:
+    """Raises SettingsError unless the database can be distributed."""
+    [[has_citus]] = await fetch(_HAS_CITUS)
+    if not has_citus:
+        raise SettingsError(_NO_CITUS)
+    [[workers]] = await fetch(_WORKERS)
+    [[coordinators]] = await fetch(_COORDINATOR)
+    if not (workers and coordinators):
+        raise SettingsError(_NO_WORKERS)
+
+
+async def distribute(transaction: Transaction) -> None:
+    """Distributes the tables that are not distributed yet, and restores their policies.
+
+    The caller owns the tables and excludes other callers.
+    """
+    found = await _distributed_tables(transaction.fetch)
+    await transaction.run_script(_SETTINGS)
+    for table in sorted(SHARED_TABLES, key=_reference_order):
+        if table not in found:
+            await transaction.run_script(_REFERENCE.format(table))
+    for table in (FIRST_TABLE, *(name for name in TENANT_TABLES if name != FIRST_TABLE)):
+        if table not in found:
+            colocated = "none" if table == FIRST_TABLE else FIRST_TABLE
+            await transaction.run_script(_DISTRIBUTE.format(table, colocated))
+    await row_security.enable(transaction, is_distributed=True)
+    [[can_login]] = await transaction.fetch(_CAN_LOGIN)
+    if not can_login:
+        await transaction.run_script(_ALLOW_LOGIN)
+
+
+def _reference_order(table: str) -> int:
+    known = table in _SHARED_IN_ORDER
+    return _SHARED_IN_ORDER.index(table) if known else len(_SHARED_IN_ORDER)
+
+
+def explain(error: asyncpg.PostgresError) -> SettingsError:
+    """Returns why the tables could not be distributed."""
+    return SettingsError(
+        f"The tables could not be distributed ({error}): nothing was changed. The user of "
+        "--database must own the tables, and must be a user on every worker. If it may not change "
+        f"roles, let a superuser run: {_ALLOW_LOGIN}"
+    )
