@@ -45,7 +45,7 @@ WHERE organization_id = $1 AND version_seq <= $2 AND identity = $3
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name)
-SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+SELECT organization_id, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 _BATCH_SIZE = 1000
 _MAX_BYTES = 16 * 1024 * 1024  # of the copies that one transaction changes

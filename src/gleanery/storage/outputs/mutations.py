@@ -43,7 +43,7 @@ RETURNING identity, id, job_id, approved, view_seq, country, file_ids, shape
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
-SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+SELECT organization_id, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 _SET_VERSION_SEQ = (
     "UPDATE outputs SET version_seq = seq WHERE organization_id = $1 AND identity = $2"

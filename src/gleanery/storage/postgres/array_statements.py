@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-_INSERT = re.compile(
+INSERT = re.compile(
     r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*VALUES\s*\(([$\d,\s]+)\)\s*(RETURNING\s[\w\s,]+)?"
 )
-_INSERT_SELECT = re.compile(r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*(SELECT\s.+)", re.DOTALL)
-_UPDATE = re.compile(r"\s*UPDATE (\w+)(\s+SET\s.+)\b(WHERE\s.+)", re.DOTALL)
+INSERT_SELECT = re.compile(r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*(SELECT\s.+)", re.DOTALL)
+UPDATE = re.compile(r"\s*UPDATE (\w+)(\s+SET\s.+)\b(WHERE\s.+)", re.DOTALL)
 _SELECT = re.compile(r"\s*(SELECT\s.+\sFROM \w+(?: LEFT JOIN \w+\s+ON\s.+)?\sWHERE\s.+)", re.DOTALL)
-_NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b", re.DOTALL)
+NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
@@ -33,16 +33,16 @@ def over_arrays(sql: str, types: Sequence[str], scalars: int = 0) -> str | None:
     """
     numbered = [*enumerate(types, 1)][scalars:]
     arrays = ", ".join(f"${number}::{name}[]" for number, name in numbered)
-    if not scalars and (match := _INSERT.fullmatch(sql)) and _are_in_order(match[2], len(types)):
+    if not scalars and (match := INSERT.fullmatch(sql)) and are_in_order(match[2], len(types)):
         return f"{match[1]} SELECT * FROM unnest({arrays}) {match[3] or ''}"  # in this order
-    match = _INSERT_SELECT.fullmatch(sql)
+    match = INSERT_SELECT.fullmatch(sql)
     insert, sql = match.groups() if match else ("", sql)
-    if _NOT_SIMPLE.search(sql):
+    if NOT_SIMPLE.search(sql):
         return None
     names = ", ".join(f"p{number}" for number, _ in numbered)
-    whole = _PARAMETER.sub(partial(_replace_parameter, types, scalars), sql)
+    whole = replace_parameters(sql, types, scalars)
     sets = f"unnest({arrays}) AS many ({names})"
-    if match := _UPDATE.fullmatch(whole):
+    if match := UPDATE.fullmatch(whole):
         table, change, condition = match.groups()
         row = f"(SELECT ctid AS row_address FROM {table} {condition} OFFSET 0) AS found"
         return f"UPDATE {table}{change} FROM {sets}, LATERAL {row} WHERE ctid = found.row_address"
@@ -51,10 +51,15 @@ def over_arrays(sql: str, types: Sequence[str], scalars: int = 0) -> str | None:
     return None
 
 
+def replace_parameters(sql: str, types: Sequence[str], scalars: int) -> str:
+    """Replaces the parameters that become arrays by the columns of ``many``."""
+    return _PARAMETER.sub(partial(_replace_parameter, types, scalars), sql)
+
+
 def _replace_parameter(types: Sequence[str], scalars: int, parameter: re.Match[str]) -> str:
     number = int(parameter[1])
     return f"${number}::{types[number - 1]}" if number <= scalars else f"many.p{number}"
 
 
-def _are_in_order(parameters: str, count: int) -> bool:
+def are_in_order(parameters: str, count: int) -> bool:
     return _PARAMETER.findall(parameters) == [str(number) for number in range(1, count + 1)]

@@ -124,6 +124,7 @@ class PostgresDatabase:
     async def _detect_distribution(self) -> None:
         self._is_distributed = await distribution.is_distributed(self.read)
         if self._is_distributed:
+            self._array_statements.clear()
             await self._connections.change_scope(DistributedScope())
 
     async def close(self) -> None:
@@ -271,7 +272,9 @@ class PostgresDatabase:
             self._connections.write(organization_id, schema) as connection,
         ):
             return await work(
-                PostgresTransaction(connection, organization_id, self._array_statements)
+                PostgresTransaction(
+                    connection, organization_id, self._array_statements, self._is_distributed
+                )
             )
 
     def _queue_lock(

@@ -13,6 +13,7 @@ import asyncpg
 from gleanery.errors import SettingsError
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.tenant_scope import INDEX_SEEKS, LOCK_TIMEOUT
 from gleanery.storage.tenancy import SHARED_TABLES, TENANT_TABLES
 
 FIRST_TABLE = "outputs"
@@ -38,9 +39,12 @@ ALTER TABLE {0} NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY;
 SELECT create_distributed_table('{0}', 'organization_id', colocate_with => '{1}')
 """
 _REFERENCE = "SELECT create_reference_table('{}')"
-# The coordinator connects to the workers as the serving role.
+# The coordinator connects to the workers as the serving role, which brings its settings.
 _CAN_LOGIN = f"SELECT rolcanlogin FROM pg_roles WHERE rolname = '{row_security.ROLE}'"
-_ALLOW_LOGIN = f"ALTER ROLE {row_security.ROLE} LOGIN"
+_CHANGE_ROLE = tuple(
+    f"ALTER ROLE {row_security.ROLE} {change}"
+    for change in ("LOGIN", *(f"SET {setting}" for setting in (*INDEX_SEEKS, LOCK_TIMEOUT)))
+)
 # A foreign key needs the table that it refers to.
 _SHARED_IN_ORDER = ("organizations", "tokens")
 _NO_CITUS = (
@@ -94,7 +98,8 @@ async def distribute(transaction: Transaction) -> None:
     await row_security.enable(transaction, is_distributed=True)
     [[can_login]] = await transaction.fetch(_CAN_LOGIN)
     if not can_login:
-        await transaction.run_script(_ALLOW_LOGIN)
+        for statement in _CHANGE_ROLE:
+            await transaction.run_script(statement)
 
 
 def _reference_order(table: str) -> int:
@@ -107,5 +112,5 @@ def explain(error: asyncpg.PostgresError) -> SettingsError:
     return SettingsError(
         f"The tables could not be distributed ({error}): nothing was changed. The user of "
         "--database must own the tables, and must be a user on every worker. If it may not change "
-        f"roles, let a superuser run: {_ALLOW_LOGIN}"
+        f"roles, let a superuser run: {'; '.join(_CHANGE_ROLE)}"
     )

@@ -12,6 +12,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
+from gleanery.storage.postgres.shard_statements import in_one_shard
 
 T = TypeVar("T")
 ArrayStatements = dict[tuple[str, int], str | None]
@@ -73,9 +74,14 @@ class PostgresTransaction:
     """Statements on one connection, inside its transaction."""
 
     def __init__(
-        self, connection: Any, organization_id: int, array_statements: ArrayStatements
+        self,
+        connection: Any,
+        organization_id: int,
+        array_statements: ArrayStatements,
+        is_distributed: bool = False,
     ) -> None:
         self._connection = connection
+        self._is_distributed = is_distributed
         self.organization_id = organization_id
         self._array_statements = array_statements
 
@@ -85,21 +91,29 @@ class PostgresTransaction:
 
     async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
         sets = list(many)
-        array_sql = await self._over_arrays(sql, len(sets))
+        scalars = self._count_scalars(sets)
+        array_sql = await self._over_arrays(sql, len(sets), scalars)
         rows: Sequence[Row] = (
             await self._connection.fetchmany(sql, sets)
             if array_sql is None
-            else await self._connection.fetch(array_sql, *zip(*sets, strict=True))
+            else await self._connection.fetch(array_sql, *_columns(sets, scalars))
         )
         return rows
 
     async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
         sets = list(many)
-        array_sql = await self._over_arrays(sql, len(sets))
+        scalars = self._count_scalars(sets)
+        array_sql = await self._over_arrays(sql, len(sets), scalars)
         if array_sql is None and sets:
             await self._connection.executemany(sql, sets)
         elif array_sql is not None:
-            await self._connection.execute(array_sql, *zip(*sets, strict=True))
+            done = await self._connection.execute(array_sql, *_columns(sets, scalars))
+            # A row that is selected together with a missing one would be lost.
+            assert not done.startswith("INSERT") or done == f"INSERT 0 {len(sets)}", done
+
+    def _count_scalars(self, sets: Sequence[Row]) -> int:
+        """Returns 1 if the organization must not become an array, and is the same in all sets."""
+        return int(self._is_distributed and len({values[0] for values in sets}) == 1)
 
     async def _over_arrays(self, sql: str, length: int, scalars: int = 0) -> str | None:
         """Returns the statement over arrays of this length, if there is one and it is faster."""
@@ -108,7 +122,8 @@ class PostgresTransaction:
         if (sql, scalars) not in self._array_statements:
             prepared = await self._connection.prepare(sql)
             types = [type_.name for type_ in prepared.get_parameters()]
-            self._array_statements[sql, scalars] = over_arrays(sql, types, scalars)
+            rewrite = in_one_shard if self._is_distributed else over_arrays
+            self._array_statements[sql, scalars] = rewrite(sql, types, scalars)
         return self._array_statements[sql, scalars]
 
     async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
@@ -143,3 +158,9 @@ class PostgresTransaction:
         await self.run_script("SET LOCAL ROLE NONE")
         await self.fetch(_SKIP_IDS, count)
         await self.fetch("SELECT set_config('role', $1, true)", role)
+
+
+def _columns(sets: Sequence[Row], scalars: int) -> Sequence[Any]:
+    """Returns the values of each parameter: of the first ones a single value, then arrays."""
+    columns = [*zip(*sets, strict=True)]
+    return [*(column[0] for column in columns[:scalars]), *columns[scalars:]]
