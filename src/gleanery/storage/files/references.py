@@ -22,11 +22,12 @@ from gleanery.values.hashing import hash_parts
 SIGNATURE_MARKER, BLOB_URL_MARKER, FILE_URL_MARKER = b"\x01", b"\x02", b"\x03"
 ID_HEX_DIGITS = 2 * ID_BYTES
 
-_CHANGE_REFERENCE_COUNT = f"""
+_CHANGE_REFERENCE_COUNT = """
 UPDATE files SET reference_count = reference_count + $3, used_at = $4
 WHERE organization_id = $1 AND id = $2
-RETURNING {COLUMNS}, {BLOB_KEY}
+RETURNING id
 """
+_SELECT = f"SELECT {COLUMNS}, {BLOB_KEY} FROM files WHERE organization_id = $1 AND id = $2"
 _BLOB_KEY_AND_URL = re.compile(
     rb'"blob_key":"([^"]*)","blob_url":"%b[0-9a-f]{32}%b"' % (BLOB_URL_MARKER, SIGNATURE_MARKER)
 )
@@ -37,9 +38,12 @@ async def change_reference_counts(
     locked: LockedGroup, changes: Counter[bytes]
 ) -> dict[bytes, File]:
     """Adds to the reference counts of files; returns the files that exist, by id."""
-    rows = await locked.transaction.fetch_many(
+    changed = await locked.transaction.fetch_many(
         _CHANGE_REFERENCE_COUNT,
         [(locked.organization_id, id_, changes[id_], locked.now) for id_ in sorted(changes)],
+    )
+    rows = await locked.transaction.fetch_many(
+        _SELECT, [(locked.organization_id, id_) for [id_] in changed]
     )
     return {row[0]: File(*row) for row in rows}
 

@@ -134,16 +134,9 @@ _ANY_ROW = " UNION ALL ".join(
     f"SELECT * FROM (SELECT 1 FROM {table} WHERE organization_id = $1 LIMIT 1) AS {table}_row"
     for table in _REMAINING_TABLES
 )
-_WITH_LATE_ROWS = f"""
-SELECT id FROM (
-    SELECT id FROM deleted_organizations WHERE finished_at IS NOT NULL
-    ORDER BY finished_at DESC LIMIT {_WATCHED_DELETIONS}) AS deleted
-WHERE {
-    " OR ".join(
-        f"EXISTS (SELECT 1 FROM {table} WHERE {table}.organization_id = deleted.id)"
-        for table in _REMAINING_TABLES
-    )
-}
+_WATCHED = f"""
+SELECT id FROM deleted_organizations WHERE finished_at IS NOT NULL
+ORDER BY finished_at DESC LIMIT {_WATCHED_DELETIONS}
 """
 
 
@@ -307,7 +300,8 @@ async def pending_removals(engine: Engine, store: Blobs) -> list[Callable[[], Aw
     Late requests stored these rows. The position of an audit log goes with its last entry.
     """
     everyone = engine.for_all_tenants()
-    late = [row[0] for row in await everyone.read(_WITH_LATE_ROWS)]
+    watched = [row[0] for row in await everyone.read(_WATCHED)]
+    late = [id_ for id_ in watched if await engine.for_tenant(id_).read(_ANY_ROW, id_)]
     purged = [row[0] for row in await everyone.read(_WITHOUT_AUDIT_ENTRIES)]
     return [
         *(partial(_remove_late_rows, engine.for_tenant(id_), store) for id_ in late),
