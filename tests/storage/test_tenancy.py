@@ -63,7 +63,6 @@ OVER_ALL = {
     "idempotency._ANY_EXPIRED": "tells if there are old responses",
     "sessions.leases._DELETE_EXPIRED": "purges leases that expired long ago",
     "sessions.leases._ANY_EXPIRED": "tells if there are such leases",
-    "maintenance.organization_removal._WITH_LATE_ROWS": "deleted organizations with rows",
     "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
     "sessions.summaries._EXPIRED_COOKIES": "a number for the metric",

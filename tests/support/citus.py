@@ -113,7 +113,6 @@ def citus_server(workers: int = 2) -> Iterator[CitusServer]:
             stack.enter_context(server_of_programs(programs, *_OPTIONS)) for _ in range(workers + 1)
         )
         yield CitusServer(coordinator, others)
-        if os.environ.get("CITUS_KEEP_LOG"): import shutil; shutil.copy(coordinator.folder / "log", "/tmp/citus_coord.log"); [shutil.copy(w.folder / "log", f"/tmp/citus_w{i}.log") for i, w in enumerate(others)]
 
 
 def citus_workers() -> int:

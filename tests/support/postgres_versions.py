@@ -107,13 +107,14 @@ class InstalledServer:
             cwd=folder,
         )
         settings = [part for option in (*_OPTIONS, *options) for part in ("-c", option)]
-        with (folder / "log").open("wb") as log:
+        self._command = [programs / "postgres", "-D", data, "-k", folder, *settings]
+        self.start()
+
+    def start(self) -> None:
+        """Starts the server, also again after ``stop``."""
+        with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [programs / "postgres", "-D", data, "-k", folder, *settings],
-                stdout=log,
-                stderr=log,
-                user=server_user(),
-                cwd=folder,
+                self._command, stdout=log, stderr=log, user=server_user(), cwd=self.folder
             )
         wait_until(self._has_started)
 

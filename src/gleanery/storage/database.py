@@ -230,6 +230,12 @@ class Engine(Database, Protocol):
     async def migrate(self) -> None:
         """Applies missing migrations; safe when several processes do it at the same time."""
 
+    async def distribute(self) -> None:
+        """Distributes the tables over the workers of Citus; can be repeated.
+
+        The schema must be this program's. Raises SettingsError without Citus.
+        """
+
     async def check_schema(self) -> None:
         """Raises SettingsError unless the schema is this program's. Changes nothing."""
 

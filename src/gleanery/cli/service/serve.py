@@ -9,6 +9,7 @@ import typer
 
 from gleanery.cli.service.database import with_database
 from gleanery.cli.service.options import all_settings_options, option, settings_options
+from gleanery.errors import SettingsError
 from gleanery.server.start import serve
 from gleanery.settings import Settings
 from gleanery.storage import migrations
@@ -37,16 +38,28 @@ def migrate_command(
     check: Annotated[
         bool, option("check", "Only print the migrations to apply; exit with 1 if there are any.")
     ] = False,
+    distribute: Annotated[
+        bool,
+        option(
+            "distribute",
+            "Also distribute the organizations over the workers of Citus. Stop the service first.",
+        ),
+    ] = False,
 ) -> None:
     """Update the database schema. The command serve does this at its start.
 
     A running service of another version answers 503 from then on, until it is replaced.
     """
+    if distribute and (check or settings.database is None):
+        raise SettingsError("Give --distribute with --database, and without --check")
     if check:
         _check_schema(settings)
         return
     with_database(settings, Engine.schema_number, create=True, migrate=True)
     typer.echo("The schema is up to date.")
+    if distribute:
+        with_database(settings, Engine.distribute)
+        typer.echo("The organizations are distributed over the workers.")
 
 
 def _check_schema(settings: Settings) -> None:

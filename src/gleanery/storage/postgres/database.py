@@ -123,6 +123,8 @@ class PostgresDatabase:
 
     async def _detect_distribution(self) -> None:
         self._is_distributed = await distribution.is_distributed(self.read)
+        if self._is_distributed and self._replicas.all:
+            raise SettingsError(distribution.NO_REPLICAS)
         if self._is_distributed:
             self._array_statements.clear()
             await self._connections.change_scope(DistributedScope())
@@ -143,8 +145,13 @@ class PostgresDatabase:
             await transaction.run_script(_MIGRATION_SETTINGS)
             await transaction.run_script(ONE_MIGRATION)
             await _wait_for_writers(transaction, await self._check_load(transaction.fetch))
+            if self._is_distributed:
+                await transaction.run_script(distribution.SETTINGS)
             await migrations.apply(self.engine, transaction)
-            await row_security.enable(transaction, self._is_distributed)
+            if self._is_distributed:
+                await distribution.distribute(transaction)  # the new tables
+            else:
+                await row_security.enable(transaction)
 
         try:
             await self.write_for(NO_TENANT, apply, None, checks_schema=False)
@@ -157,7 +164,6 @@ class PostgresDatabase:
         await self.security_warning()
 
     async def distribute(self) -> None:
-        """Distributes the tables over the workers of Citus. The schema must be this program's."""
         await distribution.check(self.read)
 
         async def apply(transaction: Transaction) -> None:

@@ -28,7 +28,7 @@ _WORKERS = "SELECT count(*) FROM pg_dist_node WHERE groupid > 0 AND isactive AND
 _COORDINATOR = "SELECT count(*) FROM pg_dist_node WHERE groupid = 0"
 # A worker checks the trigger of the audit log where it writes the row. The tables of one
 # transaction are distributed one after another, because they share connections to the workers.
-_SETTINGS = """
+SETTINGS = """
 SET LOCAL citus.enable_unsafe_triggers = on;
 SET LOCAL citus.multi_shard_modify_mode = 'sequential'
 """
@@ -55,6 +55,10 @@ _NO_WORKERS = (
     "The database of --database has no workers of Citus: let a superuser run "
     "SELECT citus_set_coordinator_host('<host of the coordinator>'), and "
     "SELECT citus_add_node('<host>', <port>) for each worker"
+)
+NO_REPLICAS = (
+    "The database of --database is distributed, and --replica does not work with Citus: give its "
+    "workers standbys, and leave out --replica"
 )
 
 Fetch = Callable[[str], Awaitable[Sequence[Row]]]
@@ -87,7 +91,7 @@ async def distribute(transaction: Transaction) -> None:
     The caller owns the tables and excludes other callers.
     """
     found = await _distributed_tables(transaction.fetch)
-    await transaction.run_script(_SETTINGS)
+    await transaction.run_script(SETTINGS)
     for table in sorted(SHARED_TABLES, key=_reference_order):
         if table not in found:
             await transaction.run_script(_REFERENCE.format(table))

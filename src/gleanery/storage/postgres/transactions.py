@@ -12,7 +12,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
-from gleanery.storage.postgres.shard_statements import in_one_shard
+from gleanery.storage.postgres.shard_statements import in_one_shard, split_script
 
 T = TypeVar("T")
 ArrayStatements = dict[tuple[str, int], str | None]
@@ -108,8 +108,8 @@ class PostgresTransaction:
             await self._connection.executemany(sql, sets)
         elif array_sql is not None:
             done = await self._connection.execute(array_sql, *_columns(sets, scalars))
-            # A row that is selected together with a missing one would be lost.
-            assert not done.startswith("INSERT") or done == f"INSERT 0 {len(sets)}", done
+            if done.startswith("INSERT") and done != f"INSERT 0 {len(sets)}":
+                raise RuntimeError(f"{done} instead of {len(sets)} rows: {array_sql}")
 
     def _count_scalars(self, sets: Sequence[Row]) -> int:
         """Returns 1 if the organization must not become an array, and is the same in all sets."""
@@ -134,7 +134,9 @@ class PostgresTransaction:
         return rows
 
     async def run_script(self, sql: str) -> None:
-        await self._connection.execute(sql, timeout=_SCRIPT_SECONDS)
+        # Citus sends the text of a query to the workers, so each statement is a query.
+        for script in split_script(sql) if self._is_distributed else (sql,):
+            await self._connection.execute(script, timeout=_SCRIPT_SECONDS)
 
     async def server_time(self) -> int:
         return int((await self.fetch(SERVER_TIME))[0][0])

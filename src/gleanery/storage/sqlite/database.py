@@ -111,6 +111,9 @@ class SqliteDatabase:
         work = partial(migrations.apply, self.engine)
         await self.write_for(tenancy.ALL_TENANTS, work, checks_schema=False)
 
+    async def distribute(self) -> None:
+        raise SettingsError("Only PostgreSQL with Citus can be distributed: give --database")
+
     async def check_schema(self) -> None:
         if problem := migrations.mismatch(self.engine, await self.schema_number()):
             raise SettingsError(problem)
