@@ -25,6 +25,7 @@ export function History({ group, outputId }) {
     run();
   }, []);
   if (next === undefined && !error) return html`<${Loading} />`;
+  if (error?.status === 404) return html`<p class="muted">No version of it is kept.</p>`;
   return html`<ol class="output-timeline">
       ${versions.map((version) => html`<${Version} key=${`${version.change} ${version.cursor}`} version=${version} />`)}
     </ol>

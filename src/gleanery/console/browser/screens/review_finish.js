@@ -97,7 +97,7 @@ function FlaggedOnly({ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged 
     </div>`;
   }
   const options = [[true, `Only the ${count}`], [false, `All ${plural(sample.outputs, "output")}`]];
-  return html`<div class="actions">Applies to <${Choice} label="Outputs" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
+  return html`<div class="field"><h3>Applies to</h3><${Choice} label="Outputs" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
 }
 
 /** Returns the bodies of the requests: one review, or two if a job is approved without its flagged outputs. */
