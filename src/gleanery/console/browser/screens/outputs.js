@@ -203,8 +203,7 @@ function countOf(rows, filters, group) {
 }
 
 function pillText(count) {
-  if (count === Infinity) return "More than 200 new changes";
-  return count === 1 ? "1 new change" : `${count} new changes`;
+  return count === Infinity ? "More than 200 new changes" : plural(count, "new change");
 }
 
 function LiveState({ state }) {
