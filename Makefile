@@ -26,8 +26,8 @@ help:
 	@echo "make quick      run the fast tests, while you work (2 to 3 minutes)"
 	@echo "make test       run the tests on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (about 20 minutes)"
 	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers, whole scrapes"
+	@echo "make distributed  run the tests with replicas of PostgreSQL, its versions and PgBouncer; it says what it needs"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
-	@echo "make distributed  run the tests with replicas of PostgreSQL"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
@@ -86,9 +86,13 @@ check: $(VENV)/.dev
 extended: $(VENV)/.dev
 	$(PYTEST) -m extended $(ARGS)
 
-# The tests say what they need beside PostgreSQL from PyPI.
+# It uses what it finds: PostgreSQL 15 to 18 (Debian's packages, the wheel's, and the folders …/bin in GLEANERY_TEST_POSTGRES,
+# separated by colons) and PgBouncer 1.21 or newer. A test that needs more is skipped, and says what.
+# The tests of readiness stop the server itself.
+POOLED_TESTS := tests/api tests/storage/test_group_model.py
 distributed: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -rs --durations=10 tests/distributed $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -rs tests/distributed $(ARGS)
+	GLEANERY_TEST_POOLING=transaction $(PYTEST) -m 'not extended' -k postgres $(POOLED_TESTS) --ignore tests/api/test_readiness.py $(ARGS)
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)

@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 from crawlee import ConcurrencySettings
 from crawlee.crawlers import ParselCrawler, ParselCrawlingContext
+from crawlee.http_clients import HttpResponse
 from crawlee.router import Router
 
 from gleanery import AsyncClient
@@ -32,7 +33,7 @@ def create_router(client: AsyncClient) -> Router[ParselCrawlingContext]:
     @router.handler("product")
     async def scrape_product(context: ParselCrawlingContext) -> None:
         page, url = context.selector, context.request.loaded_url or context.request.url
-        sheet_url = urljoin(url, page.css("a.pdf::attr(href)").get(""))
+        sheet_url = urljoin(url, page.css("a.pdf").attrib["href"])  # an error without the link
         await context.push_data(
             {
                 "sku": page.css(".sku::text").get(),
@@ -50,16 +51,22 @@ def create_router(client: AsyncClient) -> Router[ParselCrawlingContext]:
 async def store_data_sheet(client: AsyncClient, context: ParselCrawlingContext, url: str) -> str:
     """Return the id of the PDF, which is downloaded only if the service does not have it."""
     head = await context.send_request(url, method="HEAD")
+    require_success(head, url)
     etag = head.headers.get("etag")
-    known = await client.find_file(url, etag)
+    # without an ETag, find_file would return the last upload, which may be outdated
+    known = await client.find_file(url, etag) if etag else None
     if known is not None:
         return known.id
     response = await context.send_request(url)
-    if response.status_code != 200:
-        raise RuntimeError(f"{url}: status {response.status_code}")
+    require_success(response, url)
     name = f"{url.split('/')[-2]}.pdf"
     stored = await client.upload(await response.read(), source_url=url, etag=etag, filename=name)
     return stored.id
+
+
+def require_success(response: HttpResponse, url: str) -> None:
+    if response.status_code != 200:
+        raise RuntimeError(f"{url}: status {response.status_code}")
 
 
 async def main() -> None:

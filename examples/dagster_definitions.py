@@ -7,6 +7,7 @@ GLEANERY_URL, GLEANERY_TOKEN and SCRAPER_FOLDER are environment variables of the
 import os
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
@@ -16,6 +17,7 @@ ENDED = {
     dg.DagsterRunStatus.FAILURE,
     dg.DagsterRunStatus.CANCELED,
 }
+LONGEST_RUN = timedelta(hours=20)  # a run that has not ended then was lost, as in a restart
 
 
 def run(command: str) -> None:
@@ -29,9 +31,10 @@ def run(command: str) -> None:
 @dg.asset(retry_policy=RETRIES)
 def shop_prices() -> None:
     """The outputs of the group shop-prices."""
+    start = datetime.now(UTC).isoformat(timespec="seconds")
     run("scrapy crawl shop")
     # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
-    run("python check_scrape.py shop-prices shop --outputs 290")
+    run(f"python check_scrape.py shop-prices shop --since {start} --outputs 290")
 
 
 @dg.asset(deps=[shop_prices], retry_policy=RETRIES)
@@ -47,7 +50,8 @@ job = dg.define_asset_job("shop", [shop_prices, shop_prices_copy])
 def daily(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """Start a run each day at 4, unless the one before has not ended."""
     unfinished = [status for status in dg.DagsterRunStatus if status not in ENDED]
-    filters = dg.RunsFilter(job_name=job.name, statuses=unfinished)
+    earliest = datetime.now(UTC) - LONGEST_RUN
+    filters = dg.RunsFilter(job_name=job.name, statuses=unfinished, created_after=earliest)
     if context.instance.get_runs_count(filters):
         yield dg.SkipReason("The run before has not ended")
     else:

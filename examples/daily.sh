@@ -17,7 +17,8 @@ retry() {
 
 # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
 scrape() {
-    timeout 3h scrapy crawl shop && python check_scrape.py shop-prices shop --outputs 290
+    start=$(date -u +%FT%TZ)
+    timeout 3h scrapy crawl shop && python check_scrape.py shop-prices shop --since "$start" --outputs 290
 }
 
 retry scrape

@@ -70,8 +70,12 @@ class Scraper:
 
     def store_data_sheet(self, shop: BrowserSession, page: Page, url: str) -> str:
         """Return the id of the PDF, which is downloaded only if the service does not have it."""
-        etag = shop.context.request.head(url).headers.get("etag")
-        known = self.client.find_file(url, etag)
+        head = shop.context.request.head(url)
+        if not head.ok:
+            raise RuntimeError(f"{url}: status {head.status}")
+        etag = head.headers.get("etag")
+        # without an ETag, find_file would return the last upload, which may be outdated
+        known = self.client.find_file(url, etag) if etag else None
         if known is not None:
             return known.id
         with page.expect_download() as download:

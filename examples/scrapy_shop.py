@@ -46,5 +46,5 @@ class Shop(scrapy.Spider):
             "price": float(response.css(".price::text").get("")),
             "in_stock": response.css(".stock::text").get() == "In stock",
             "url": response.url,
-            "data_sheet": response.urljoin(response.css("a.pdf::attr(href)").get("")),
+            "data_sheet": response.urljoin(response.css("a.pdf").attrib["href"]),
         }

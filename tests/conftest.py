@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from gleanery.settings import Settings
+from tests.support.pgbouncer import pooled_server
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
@@ -45,8 +47,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
+    """A server; with GLEANERY_TEST_POOLING (session or transaction) it is behind PgBouncer."""
+    pool_mode = os.environ.get("GLEANERY_TEST_POOLING")
+    with pooled_server(pool_mode) if pool_mode else postgres_server() as server:
+        yield cast(PostgresServer, server)
 
 
 @pytest.fixture(scope="session", params=ENGINES)

@@ -149,6 +149,19 @@ class Settings:
         default_text="none",
     )
     pool_size: int = setting(10, "Maximum number of PostgreSQL connections per worker.", _POSITIVE)
+    pooling: str = setting(
+        "session",
+        "How a connection pooler in front of PostgreSQL shares connections: session also if there "
+        "is none, transaction for PgBouncer's pool_mode transaction.",
+        _one_of("session", "transaction"),
+    )
+    listen_database: str | None = setting(
+        None,
+        "Direct address of the PostgreSQL database, for notifications, which no transaction pooler "
+        "passes on.",
+        _POSTGRES_URL,
+        default_text="the value of `--database`; required with `--pooling transaction`",
+    )
     secret_key: str | None = setting(
         None,
         "Key that encrypts cookie and local-storage values: 32 bytes in base64. Several keys are "
@@ -374,6 +387,13 @@ class Settings:
             yield (
                 "With --database, set the variable GLEANERY_SECRET_KEY to the key for cookie and "
                 "local-storage values; openssl rand -base64 32 creates one"
+            )
+        if self.database is None and (self.pooling != "session" or self.listen_database):
+            yield "--pooling and --listen-database need --database"
+        if self.pooling == "transaction" and self.listen_database is None:
+            yield (
+                "--pooling transaction needs --listen-database: the direct address of the "
+                "database, because no transaction pooler passes notifications on"
             )
         if self.replica and self.database is None:
             yield "--replica needs --database, the address of its primary"

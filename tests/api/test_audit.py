@@ -18,11 +18,15 @@ from gleanery.settings import Settings
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import connections as postgres
+from gleanery.storage.postgres import tenant_scope
 from gleanery.storage.sqlite import connections as sqlite
 from gleanery.values import timestamps
 from tests.support.outputs import output
-from tests.support.process import join_readers_after_writers, run_successfully
+from tests.support.process import (
+    database_options,
+    join_readers_after_writers,
+    run_successfully,
+)
 from tests.support.service import SECRET_KEY, Client, Clock, Service, new_secret_key
 from tests.support.settings import fresh_settings
 
@@ -253,7 +257,7 @@ def test_values_do_not_leave_if_the_read_cannot_be_audited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 300)
-    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "SET lock_timeout = '300ms'")
+    monkeypatch.setattr(tenant_scope, "_LOCK_TIMEOUT", "lock_timeout = '300ms'")
     service = Service(fresh_settings(engine, request, tmp_path))
     with service.client() as client:
         client.post("/v1/cookies", json=[COOKIE])
@@ -357,10 +361,9 @@ def test_audit_entries_stay_in_order_if_the_clock_goes_back(timed: Client, clock
 
 def test_commands_are_audited(timed_service: Service) -> None:
     settings = timed_service.settings
-    where = ["--data", str(settings.data)]
+    where = database_options(settings)
     variables = {}
     if settings.database is not None:
-        where += ["--database", settings.database]
         variables = {"GLEANERY_SECRET_KEY": f"{new_secret_key()} {SECRET_KEY}"}
 
     def run(*arguments: str) -> str:

@@ -12,12 +12,14 @@ import ssl
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from gleanery import __version__
+from gleanery.errors import SettingsError
 from gleanery.observability.worker_metrics import COUNTERS, GAUGES
 from gleanery.settings import Settings
 from gleanery.storage.postgres.database import PostgresDatabase
@@ -36,7 +38,7 @@ from tests.support.process import (
     is_ready,
 )
 from tests.support.raw_http import connect, request_head
-from tests.support.service import Client, Service
+from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 HERE = "http://127.0.0.1"
@@ -71,6 +73,9 @@ def token_in(folder: Path) -> str:
         (["--base-url", "https://a/?x=1"], "--base-url must be"),
         (["--database", "mysql://a/b"], "postgresql://"),
         (["--database", "postgresql://127.0.0.1:1/x"], "GLEANERY_SECRET_KEY"),
+        (["--pooling", "transaction"], "--pooling and --listen-database need --database"),
+        (["--pooling", "statement"], "--pooling must be session or transaction"),
+        (["--listen-database", "postgresql://a/b"], "--pooling and --listen-database need"),
         (["--tls-cert", __file__, "--tls-key", __file__], "both PEM"),
         (["--data", __file__], "must be a folder"),
         (["--data", ""], "--data is empty"),
@@ -106,6 +111,14 @@ def test_an_invalid_setting_ends_the_start_with_one_sentence(
     assert sentence in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_transaction_pooling_needs_a_direct_address_for_notifications() -> None:
+    url = "postgresql://pooler/gleanery"
+    settings = Settings(database=url, secret_key=SECRET_KEY, pooling="transaction")
+    with pytest.raises(SettingsError, match="--pooling transaction needs --listen-database"):
+        settings.check()
+    replace(settings, listen_database="postgresql://server/gleanery").check()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +17,10 @@ from typing import NamedTuple
 import pytest
 
 from examples.shop import Shop, running_shop
+from gleanery.values import timestamps
 from tests.support.process import free_port
 from tests.support.scrapy_project import create_project, project_environment
-from tests.support.service import Client, Service
+from tests.support.service import DAY, Client, Clock, Service
 
 # The schedulers do not depend on the engine.
 pytestmark = [
@@ -66,6 +68,10 @@ class Project(NamedTuple):
 
 @pytest.fixture
 def project(service: Service, tmp_path: Path) -> Iterator[Project]:
+    yield from create(service, tmp_path)
+
+
+def create(service: Service, tmp_path: Path) -> Iterator[Project]:
     token = service.token()
     folder = create_project(tmp_path / "scraper")
     with running_shop() as shop:
@@ -110,6 +116,14 @@ def test_a_failed_cron_job_is_tried_again_and_reported(project: Project) -> None
 
 
 @needs_flock
+def test_a_cron_job_that_stores_nothing_fails_also_after_a_good_one(project: Project) -> None:
+    project.run("sh", "-c", cron_command(project))
+    time.sleep(1)  # the check compares whole seconds
+    done = project.run("sh", "-c", cron_command(project), **broken(project))
+    assert "has stored nothing since" in done.stdout
+
+
+@needs_flock
 def test_two_cron_jobs_do_not_overlap(project: Project) -> None:
     lock = str(project.folder / "daily.lock")
     done = project.run("flock", lock, "sh", "-c", cron_command(project))
@@ -120,20 +134,52 @@ def test_two_cron_jobs_do_not_overlap(project: Project) -> None:
 # --- the check ------------------------------------------------------------------------------------
 
 
-def check(project: Project, outputs: int, expected: int) -> str:
+def check(project: Project, outputs: int, since: str, expected: int) -> str:
     program = ("venv/bin/python", "check_scrape.py", "shop-prices", "shop")
-    done = project.run(*program, "--outputs", str(outputs), expected=expected)
+    options = ("--outputs", str(outputs), "--since", since)
+    done = project.run(*program, *options, expected=expected)
     return done.stdout + done.stderr
 
 
-def test_the_check_reports_a_small_scrape_and_a_lost_field(project: Project) -> None:
-    items = [
-        {"job_id": "shop", "source_url": f"https://shop.example/{n}", "data": {"price": n}}
-        for n in range(100)
-    ]
+@pytest.fixture
+def timed_project(timed_service: Service, tmp_path: Path) -> Iterator[Project]:
+    """The project with a service that has the clock of the test."""
+    yield from create(timed_service, tmp_path)
+
+
+def now(clock: Clock) -> str:
+    return timestamps.render_microseconds(clock())
+
+
+def store_scrape(project: Project, **data: int) -> None:
+    urls = [f"https://shop.example/{n}" for n in range(100)]
+    items = [{"job_id": "shop", "source_url": url, "data": data} for url in urls]
     project.client.store("shop-prices", *items)
-    assert "no problem" in check(project, 100, expected=0)
-    assert "has 100 outputs; at least 290 are expected" in check(project, 290, expected=1)
+
+
+def test_the_check_reports_a_small_scrape_and_a_lost_field(
+    timed_project: Project, clock: Clock
+) -> None:
+    since = now(clock)
+    store_scrape(timed_project, price=1, stock=1)
+    assert "no problem" in check(timed_project, 100, since, expected=0)
+    small = check(timed_project, 290, since, expected=1)
+    assert "has 100 outputs; at least 290 are expected" in small
+    clock.move(seconds=DAY)
+    since = now(clock)
+    store_scrape(timed_project, stock=1)
+    lost = check(timed_project, 100, since, expected=1)
+    assert "price is filled in 0%; 100% is usual" in lost
+    assert "stock" not in lost
+
+
+def test_the_check_reports_that_only_an_earlier_scrape_has_stored(
+    timed_project: Project, clock: Clock
+) -> None:
+    store_scrape(timed_project, price=1)
+    clock.move(seconds=60)
+    assert "has stored nothing since" in check(timed_project, 1, now(clock), expected=1)
+    assert "invalid time value: 'today'" in check(timed_project, 1, "today", expected=2)
 
 
 # --- Airflow --------------------------------------------------------------------------------------
@@ -183,8 +229,9 @@ def test_airflow_tries_again_and_fails(airflow: Project) -> None:
 # --- Dagster --------------------------------------------------------------------------------------
 
 _RUN = """
-import sys
+from datetime import timedelta
 import dagster as dg
+import dagster_definitions
 from dagster_definitions import daily, definitions, job
 
 with dg.instance_for_test() as instance:
@@ -197,6 +244,8 @@ with dg.instance_for_test() as instance:
         print(type(daily.evaluate_tick(context).run_requests[0]).__name__)
         instance.create_run_for_job(resolved, status=dg.DagsterRunStatus.STARTED)
         print(daily.evaluate_tick(context).skip_message)
+        dagster_definitions.LONGEST_RUN = timedelta(0)
+        print(type(daily.evaluate_tick(context).run_requests[0]).__name__)
 """
 
 
@@ -209,14 +258,15 @@ def run_dagster(project: Project, **variables: str) -> list[str]:
 
 @needs_schedulers
 def test_dagster_scrapes_and_copies_one_run_at_a_time(project: Project) -> None:
-    *_, result, requested, skipped = run_dagster(project)
+    *_, result, requested, skipped, requested_later = run_dagster(project)
     assert (result, requested) == ("success 0", "RunRequest")
     assert skipped == "The run before has not ended"
+    assert requested_later == "RunRequest"  # a run that was lost does not stop the schedule
     assert len(project.copied()) == 300
 
 
 @needs_schedulers
 def test_dagster_tries_again_and_fails(project: Project) -> None:
-    *_, result, _, _ = run_dagster(project, **broken(project))
+    *_, result, _, _, _ = run_dagster(project, **broken(project))
     assert result == "failure 2"
     assert not (project.folder / "copy").exists()

@@ -393,6 +393,19 @@ def test_a_database_that_cannot_be_opened_is_one_sentence(engine: str, tmp_path:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_a_server_that_is_too_old_is_refused(
+    empty: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_OLDEST_VERSION", 99)
+
+    async def nothing(database: Engine) -> None:
+        raise AssertionError("it opened")
+
+    with pytest.raises(SettingsError, match=r"has version 1\d\.\d+: upgrade it to 99 or newer"):
+        with_database(empty, nothing)
+
+
 def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,10 +148,13 @@ class Planner:
         return self.sqlite_plan(to_sqlite(sql, tenancy.ALL_TENANTS))
 
     async def _postgres_plan(self, engine: PostgresDatabase, sql: str) -> Plan:
-        async with engine._connections.use(1) as connection:
+        async with engine._connections.read(1) as connection:
             await connection.execute(f"PREPARE asked AS {sql}")
             values = ", ".join(["NULL"] * parameters(sql))
-            explain = f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({values})' if values else ''}"
+            # The plan of a recursive step is known only after it has run.
+            analyze = "ANALYZE, " if "WITH RECURSIVE" in sql else ""
+            explain = f"EXPLAIN ({analyze}FORMAT JSON) EXECUTE asked"
+            explain += f"({values})" if values else ""
             found = json.loads(await connection.fetchval(explain))
             await connection.execute("DEALLOCATE asked")
         return plan_of(list(nodes_of(found[0]["Plan"])))

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.waiting import wait_until
@@ -58,6 +59,10 @@ class PostgresServer:
         name = f"test_{os.getpid()}_{next(_numbers)}"
         self.run(f"CREATE DATABASE {name} OWNER {owner}")
         return str(self._server.get_uri(database=name)).replace("//postgres:", f"//{owner}:")
+
+    def settings(self, url: str) -> dict[str, Any]:
+        """Settings of a service that uses the database of this URL."""
+        return {"database": url}
 
     @property
     def socket_folder(self) -> str:

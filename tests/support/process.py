@@ -80,7 +80,11 @@ def run_successfully(*arguments: str, **variables: str) -> str:
 def database_options(settings: Settings) -> list[str]:
     """Command-line options that name the database of these settings."""
     options = ["--data", str(settings.data)]
-    return options if settings.database is None else [*options, "--database", settings.database]
+    if settings.database is None:
+        return options
+    options += ["--database", settings.database, "--pooling", settings.pooling]
+    listen = settings.listen_database
+    return options if listen is None else [*options, "--listen-database", listen]
 
 
 def new_token(options: Sequence[str], organization: str = "a") -> str:

@@ -14,9 +14,10 @@ def fresh_settings(engine: str, request: pytest.FixtureRequest, folder: Path) ->
     """Settings for this engine, with a new folder or a new PostgreSQL database."""
     if engine == "sqlite":
         return Settings(data=folder, port=0, log_level="warning", max_wait_seconds=2)
+    server = request.getfixturevalue("postgres")
     return Settings(
         data=folder,
-        database=request.getfixturevalue("postgres").new_database(),
+        **server.settings(server.new_database()),
         secret_key=SECRET_KEY,
         port=0,
         log_level="warning",

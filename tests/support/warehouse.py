@@ -8,6 +8,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.support.service import Client, Service
+
 
 class Warehouse:
     """A dlt pipeline into a DuckDB file, with the source of the integration."""
@@ -26,6 +28,10 @@ class Warehouse:
         loaded = trace.last_normalize_info.row_counts
         return {table: count for table, count in loaded.items() if not table.startswith("_dlt")}
 
+    def execute(self, statement: str) -> None:
+        with duckdb.connect(str(self._file)) as connection:
+            connection.execute(statement)
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         with duckdb.connect(str(self._file)) as connection:
             found = connection.execute(f'SELECT * FROM copy."{table}"')
@@ -38,3 +44,24 @@ def isolate_dlt(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
     monkeypatch.setenv("DLT_DATA_DIR", str(folder / "dlt"))
     monkeypatch.chdir(folder)
+
+
+def source(service: Service, client: Client, *groups: str, **options: Any) -> Any:
+    """Source of the groups of a service."""
+    from gleanery.integrations.dlt import gleanery_source
+
+    return gleanery_source(list(groups) or ["group"], service.url, client.token or "", **options)
+
+
+def copied(warehouse: Warehouse, table: str = "outputs_group") -> dict[int, tuple[int, bool]]:
+    """Number and approval of each output in a table."""
+    rows = warehouse.rows(table)
+    assert len({row["output_id"] for row in rows}) == len(rows)
+    assert not any(row["deleted"] for row in rows)
+    return {row["id"]: (row["data__number"], row["is_approved"]) for row in rows}
+
+
+def stored(client: Client, group: str = "group", **query: Any) -> dict[int, tuple[int, bool]]:
+    """Number and approval of each output in the service."""
+    items = client.items(group, limit=1000, **query)
+    return {item["id"]: (item["data"]["number"], item["is_approved"]) for item in items}

@@ -248,5 +248,8 @@ class Engine(Database, Protocol):
         A client that reads after this call and then waits misses no change.
         """
 
+    async def check_notifications(self) -> None:
+        """Raises SettingsError unless the notifications of writes arrive."""
+
     def stop_subscriptions(self) -> None:
         """Ends all waits for notifications, because the process is about to stop."""

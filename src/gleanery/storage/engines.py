@@ -18,9 +18,15 @@ def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
         return SqliteDatabase(settings.sqlite_file)
     # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
+    from gleanery.storage.postgres.tenant_scope import SessionScope, TransactionScope
 
-    replicas = settings.replica if with_replicas else ()
-    return PostgresDatabase(settings.database, settings.pool_size, replicas)
+    return PostgresDatabase(
+        settings.database,
+        settings.pool_size,
+        TransactionScope if settings.pooling == "transaction" else SessionScope,
+        settings.listen_database,
+        settings.replica if with_replicas else (),
+    )
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ import typer
 from gleanery.settings import Setting, Settings, table
 
 Command = Callable[..., None]
+_WITH_DATABASE = ("pooling", "listen_database")
 
 
 def option(name: str, help_: str) -> Any:
@@ -32,6 +33,8 @@ def confirmation(name: str, help_: str) -> Any:
 def settings_options(*names: str) -> Callable[[Command], Command]:
     """Give a command an option for each named setting; it receives them as ``settings``."""
     by_name = {row.name: row for row in table()}
+    if "database" in names:  # or the command would fail behind a transaction pooler
+        names = tuple(dict.fromkeys((*names, *_WITH_DATABASE)))
     rows = [by_name[name] for name in names]
 
     def decorate(command: Command) -> Command:

@@ -10,7 +10,8 @@ from gleanery.client.filters import View
 class Position:
     """Cursor after the last change that was loaded.
 
-    dlt stores the state in the same load package as the rows. If a run fails, both are discarded.
+    dlt stores the state in the same load package as the rows. A run that fails while it reads
+    discards both. A run that fails while it loads keeps the package, and the next run loads it.
     """
 
     def __init__(self, state: dict[str, Any], resource: str, url: str, view: View) -> None:

@@ -51,7 +51,8 @@ def change_row(change: Raw, doubles: Paths) -> Row:
 def restart_row(group: str, cursor: int) -> Row:
     """Return the row of a gap in the log: the deletions after the cursor are not all known."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"change": "restart", "cursor": cursor, "change_date": now, "group_id": group}
+    key = {"output_id": "", "change": "restart", "change_date": now}
+    return {**key, "cursor": cursor, "group_id": group}
 
 
 def _read(change: Raw, doubles: Paths) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgspec import Raw
 from gleanery.client import Client, CursorExpired
 from gleanery.client.filters import View
 from gleanery.integrations.dlt import tables
+from gleanery.integrations.dlt.member_names import MemberNames
 from gleanery.integrations.dlt.position import Position
 from gleanery.integrations.dlt.rows import (
     Paths,
@@ -59,7 +60,7 @@ def gleanery_source(
         token: Token with the scope ``outputs:read``.
         view: ``"approved"`` loads each output in its last approved version.
         changes: Adds a resource ``changes_<group_id>`` for each group: a log of its changes, to
-            which each run appends.
+            which each run adds.
         page_size: Number of changes in one request, at most 1000.
 
     Yields:
@@ -89,13 +90,16 @@ def _changes_resource(feed: Feed) -> DltResource:
     resource: DltResource = dlt.resource(
         _load_changes,
         name=feed.resource,
-        write_disposition="append",
+        write_disposition="merge",
+        # a cursor is not a key: that of an old change depends on the day of the run
+        primary_key=("output_id", "change", "change_date"),
         columns=tables.CHANGE_COLUMNS,
     )(feed)
     return resource
 
 
 def _load_outputs(feed: Feed) -> Iterator[list[Row]]:
+    tables.require_exact_merge()
     with Client(feed.base_url, feed.token) as client:
         position = _open_position(feed, client)
         if _has_expired(feed, client, position.cursor):
@@ -139,10 +143,11 @@ def _load(
         feed.group, cursor=position.cursor, view=feed.view, page_size=feed.page_size
     )
     doubles: Paths | None = None
+    names = MemberNames(feed.group)
     for page in pager.raw_pages():
         if doubles is None:
             doubles = paths_of_doubles(client.fields(feed.group))
         rows = [to_row(change, doubles) for change in page]
         position.cursor = rows[-1]["cursor"]
-        yield rows
+        yield names.separate(rows)
     position.cursor = pager.cursor

@@ -1,4 +1,4 @@
-"""Tables of the resources in dlt's schema: their columns, their names, and their truncation."""
+"""Tables of the resources in dlt's schema: columns, names, write disposition, and truncation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 import dlt
+from dlt.common.configuration.container import Container
+from dlt.common.destination import DestinationCapabilitiesContext
+from dlt.common.destination.utils import resolve_merge_strategy
 from dlt.common.schema.typing import TColumnSchema, TTableSchema
 
 Columns = dict[str, TColumnSchema]
@@ -13,15 +16,16 @@ Columns = dict[str, TColumnSchema]
 _DATES: Columns = {
     name: {"data_type": "timestamp"} for name in ("create_date", "update_date", "last_scraped_date")
 }
+# Of the rows with the same key in a run, dlt keeps the one with the last position.
+_CURSOR: TColumnSchema = {"data_type": "bigint", "dedup_sort": "desc"}
 OUTPUT_COLUMNS: Columns = {
     **_DATES,
-    # Of an output that changes during a run, dlt keeps the row with the last position.
-    "cursor": {"data_type": "bigint", "dedup_sort": "desc"},
+    "cursor": _CURSOR,
     "deleted": {"data_type": "bool", "hard_delete": True},
 }
 CHANGE_COLUMNS: Columns = {
     **_DATES,
-    "cursor": {"data_type": "bigint"},
+    "cursor": _CURSOR,
     "change_date": {"data_type": "timestamp"},
 }
 
@@ -38,6 +42,25 @@ def require_distinct(groups: Sequence[str]) -> None:
                 "load them with two pipelines, each with a dataset_name of its own"
             )
         group_of[table] = group
+
+
+def require_exact_merge() -> None:
+    """Raise ValueError if the table of the current resource would keep old or deleted rows.
+
+    dlt falls back to append where a destination has no merge. Its other strategies do not use the
+    order of two rows of an output, and store the row of a deletion.
+    """
+    if DestinationCapabilitiesContext not in Container():
+        return  # the rows are extracted without a destination
+    table = dlt.current.resource().compute_table_schema()
+    name = table["name"] or ""
+    if resolve_merge_strategy({name: table}, table) != "delete-insert":
+        raise ValueError(
+            f"The table {name!r} would keep old and deleted rows, because it is not loaded with "
+            "the merge strategy 'delete-insert'. Load into a destination that supports it, such "
+            "as a database, without another write_disposition. Or load only the log of changes: "
+            "gleanery_source(…, changes=True).with_resources('changes_…')"
+        )
 
 
 def truncate(resource: str) -> None:

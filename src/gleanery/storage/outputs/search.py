@@ -278,7 +278,12 @@ def intersect_indexes(
     high = low
     for more in conditions[1:]:
         high = _seek(more, direction, "=", high)
-    after = f"CASE WHEN low = high THEN low ELSE high + {direction.previous} END"
+    # A subquery, because the sum is not leakproof: with row-level security, PostgreSQL 15 would
+    # test it in each row of the group. OFFSET 0 keeps the subquery separate.
+    after = (
+        f"(SELECT CASE WHEN low = high THEN low ELSE high + {direction.previous} END "
+        "/* POSTGRES */ OFFSET 0 /* END */)"
+    )
     tables = (_OUTPUTS, _APPROVED_VERSIONS)[: len(conditions[0])]
     values = ", ".join(
         f"""CASE WHEN steps < {max_steps}

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 import asyncpg
 
 from gleanery.errors import SettingsError
+from gleanery.storage.postgres.errors import LOST_STATEMENT_ERRORS
 
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _MAX_PORT = 65535
@@ -18,14 +19,28 @@ _EXPIRED = 10  # the codes of OpenSSL
 _WRONG_NAMES = (62, 64)
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # a name with several addresses has several errors
 _PASSWORD = "percent-encode special characters in the password"
+_OPTION = "--database"
 _INVALID_URL = f"--database is not a valid URL: {_PASSWORD}"
 _ROOT_CERTIFICATE = (
     "add sslrootcert=/path/to/root.crt to --database, with the certificate of its authority"
 )
 
 
-def check_url(url: str) -> None:
+_LOST_STATEMENT = (
+    "the pooler does not keep prepared statements. Use PgBouncer 1.21 or newer, and set its "
+    "max_prepared_statements to 200"
+)
+
+
+def check_url(url: str, option: str = _OPTION) -> None:
     """Raises SettingsError if the driver cannot read the URL. Its own message may quote it."""
+    try:
+        _check_url(url)
+    except SettingsError as error:
+        raise SettingsError(str(error).replace(_OPTION, option)) from None
+
+
+def _check_url(url: str) -> None:
     parts, query = _split(url)
     mode = query.get("sslmode", _SSL_MODES[0])
     if mode not in _SSL_MODES:
@@ -59,8 +74,12 @@ def _is_port(text: str) -> bool:
     return not text or (is_number and 1 <= int(text) <= _MAX_PORT)
 
 
-def explain(error: Exception, url: str) -> str:
-    """Returns a sentence for the operator, with advice."""
+def explain(error: Exception, url: str, option: str = _OPTION) -> str:
+    """Returns a sentence for the operator, with advice. ``option`` is the one with the URL."""
+    return _explain(error, url).replace(_OPTION, option)
+
+
+def _explain(error: Exception, url: str) -> str:
     place = _place(url)
     match error:
         case ssl.SSLCertVerificationError():
@@ -69,6 +88,8 @@ def explain(error: Exception, url: str) -> str:
             return f"sslmode cannot verify the PostgreSQL server{place}: {_ROOT_CERTIFICATE}"
         case ValueError():  # its message would contain parts of the URL, perhaps the password
             return _INVALID_URL
+        case error if isinstance(error, LOST_STATEMENT_ERRORS):
+            return f"The PostgreSQL database{place} cannot be used: {_LOST_STATEMENT}"
         case asyncpg.InvalidAuthorizationSpecificationError():
             return (
                 f"The PostgreSQL server{place} rejects the login: {error}. Check the user and "
@@ -114,6 +135,8 @@ _NO_SERVER = (
 
 def short_reason(error: BaseException) -> str:
     """Returns the first line of an error, or its name if it has no text."""
+    if isinstance(error, LOST_STATEMENT_ERRORS):
+        return _LOST_STATEMENT
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

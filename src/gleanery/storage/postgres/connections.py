@@ -13,52 +13,25 @@ import asyncpg
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.database import PoolState
-from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connect_errors import check_url, explain, short_reason
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
     SERVER_DISCONNECTING,
     is_temporary,
 )
+from gleanery.storage.postgres.pooling import has_pooler, reject_transaction_pooler
+from gleanery.storage.postgres.tenant_scope import SessionScope, TenantConnection, TenantScope
 
+_OLDEST_VERSION = 15  # of PostgreSQL; the tests run on 15 to 18
 _ACQUIRE_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0  # for the server to confirm the end of the connections
 _STATEMENT_SECONDS = 30.0
 _NO_FREE_CONNECTION = "Too many requests wait for the database; try again"
 _MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
 
-# Every statement is an index seek. PostgreSQL would plan a scan for a table that is still empty,
-# and would keep that plan while the table grows. One generic plan serves all values, because
-# planning takes longer than the seek.
-_PLANNER_SETTINGS = """
-SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
-SET plan_cache_mode = force_generic_plan
-"""
-_LOCK_TIMEOUT = "SET lock_timeout = '10s'"
-# A statement that has waited for a lock must see what the owner of the lock has committed. The
-# database may have another default.
-_ISOLATION = "SET default_transaction_isolation = 'read committed'"
-
-
-async def _initialize(connection: Any) -> None:
-    await connection.execute(f"{_PLANNER_SETTINGS}; {_LOCK_TIMEOUT}; {_ISOLATION}")
-    await row_security.set_role(connection)
-
 
 async def _skip_reset(connection: Any) -> None:
     """Replaces the pool's reset: only the tenant outlives a transaction, and each use sets it."""
-
-
-class _Connection(asyncpg.Connection):
-    """A connection that remembers its tenant, so that it sets the tenant only if it changes."""
-
-    _tenant: int | None = None
-
-    async def set_tenant(self, organization_id: int) -> None:
-        if self._tenant != organization_id:
-            self._tenant = None  # unknown until the server has confirmed
-            await self.execute(f"SET gleanery.organization = '{organization_id:d}'")
-            self._tenant = organization_id
 
 
 class ConnectionPool:
@@ -69,9 +42,10 @@ class ConnectionPool:
     delays the others.
     """
 
-    def __init__(self, url: str, size: int) -> None:
+    def __init__(self, url: str, size: int, scope: TenantScope) -> None:
         self._url = url
         self._size = size
+        self._scope = scope
         self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Idle connections with the time of their last use. They stay outside asyncpg's pool,
@@ -94,14 +68,35 @@ class ConnectionPool:
                 max_size=self._size,
                 command_timeout=_STATEMENT_SECONDS,
                 timeout=_ACQUIRE_SECONDS,
-                connection_class=_Connection,
-                init=_initialize,
+                connection_class=TenantConnection,
+                init=self._scope.initialize,
                 reset=_skip_reset,
             )
-            await self._return(await self._take(), is_intact=True)
+            await self._check_server()
+        except SettingsError:
+            await self.close()
+            raise
         except (ValueError, *CONNECTION_ERRORS) as error:
             await self.close()
             raise SettingsError(explain(error, self._url)) from None
+
+    async def _check_server(self) -> None:
+        """Raises SettingsError if the server is too old, or its pooler does not fit."""
+        connection = await self._take()
+        try:
+            _check_version(connection.get_server_version())
+            is_session = isinstance(self._scope, SessionScope) and self._size > 1
+            if is_session and await has_pooler(connection):
+                await self._check_pooler(connection)
+        finally:
+            await self._return(connection, is_intact=False)
+
+    async def _check_pooler(self, connection: Any) -> None:
+        other = await self._take()
+        try:
+            await reject_transaction_pooler(connection, other)
+        finally:
+            await self._return(other, is_intact=False)
 
     async def close(self) -> None:
         """Closes all connections. Those to a server that does not respond are ended."""
@@ -122,8 +117,29 @@ class ConnectionPool:
         await self._pool.expire_connections()
 
     @asynccontextmanager
-    async def use(self, organization_id: int) -> AsyncIterator[Any]:
-        """Provides a connection with this tenant. Temporary errors become ``Unavailable``.
+    async def read(self, organization_id: int) -> AsyncIterator[Any]:
+        """Provides a connection on which this tenant can read."""
+        async with (
+            self._use(organization_id) as connection,
+            self._scope.read(connection, organization_id),
+        ):
+            yield connection
+
+    @asynccontextmanager
+    async def write(self, organization_id: int, schema: int | None) -> AsyncIterator[Any]:
+        """Provides a connection in a transaction of this tenant.
+
+        Raises ``Unavailable`` if the schema does not have this number. None does not check it.
+        """
+        async with (
+            self._use(organization_id) as connection,
+            self._scope.write(connection, organization_id, schema),
+        ):
+            yield connection
+
+    @asynccontextmanager
+    async def _use(self, organization_id: int) -> AsyncIterator[Any]:
+        """Provides a connection of the tenant's share. Temporary errors become ``Unavailable``.
 
         Raises ``Overloaded`` if the tenant waits too long for a connection of its share.
         """
@@ -133,7 +149,6 @@ class ConnectionPool:
                 connection = await self._take()
                 is_intact = False
                 try:
-                    await connection.set_tenant(organization_id)
                     yield connection
                     is_intact = True
                 except SERVER_DISCONNECTING:
@@ -172,6 +187,14 @@ class ConnectionPool:
         assert self._pool is not None
         while self._idle:
             await self._pool.release(self._idle.pop()[0])
+
+
+def _check_version(version: Any) -> None:
+    if version.major < _OLDEST_VERSION:
+        raise SettingsError(
+            f"The PostgreSQL server of --database has version {version.major}.{version.minor}: "
+            f"upgrade it to {_OLDEST_VERSION} or newer"
+        )
 
 
 def _is_open(connection: Any) -> bool:

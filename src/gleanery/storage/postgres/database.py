@@ -27,15 +27,16 @@ from gleanery.storage.database import (
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
-from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres import pooling, row_security
+from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replica, Replicas
+from gleanery.storage.postgres.tenant_scope import SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
     ArrayStatements,
     PostgresTransaction,
-    transaction,
 )
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 
@@ -83,10 +84,19 @@ class PostgresDatabase:
     page_reader = None
     organization_id = NO_TENANT
 
-    def __init__(self, url: str, pool_size: int, replica_urls: Sequence[str] = ()) -> None:
-        self._connections = ConnectionPool(url, pool_size)
-        self._replicas = Replicas(replica_urls, pool_size)
-        self._listener = Listener(url)
+    def __init__(
+        self,
+        url: str,
+        pool_size: int,
+        new_scope: Callable[[], TenantScope] = SessionScope,
+        listen_url: str | None = None,
+        replica_urls: Sequence[str] = (),
+    ) -> None:
+        """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
+        self._connections = ConnectionPool(url, pool_size, new_scope())
+        self._replicas = Replicas(replica_urls, pool_size, new_scope)
+        self._listen_url = listen_url
+        self._listener = Listener(listen_url or url)
         self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
             WeakValueDictionary()
         )
@@ -104,6 +114,8 @@ class PostgresDatabase:
         ]
 
     async def open(self, create: bool = True) -> None:
+        if self._listen_url is not None:
+            check_url(self._listen_url, "--listen-database")
         await self._connections.open()
         self._replicas.start(self.read)
 
@@ -184,7 +196,7 @@ class PostgresDatabase:
         return int((await self.read(SERVER_TIME))[0][0])
 
     async def security_warning(self) -> str | None:
-        async with self._connections.use(NO_TENANT) as connection:
+        async with self._connections.read(NO_TENANT) as connection:
             return await row_security.security_warning(connection)
 
     # --- reads and writes ------------------------------------------------------------------------
@@ -220,7 +232,7 @@ class PostgresDatabase:
     async def read_for(
         self, organization_id: int, sql: str, values: Sequence[Any]
     ) -> Sequence[Row]:
-        async with self._connections.use(organization_id) as connection:
+        async with self._connections.read(organization_id) as connection:
             rows: Sequence[Row] = await connection.fetch(sql, *values)
             return rows
 
@@ -234,8 +246,7 @@ class PostgresDatabase:
         schema = migrations.newest(self.engine) if checks_schema else None
         async with (
             self._queue_lock(organization_id, queue_key),
-            self._connections.use(organization_id) as connection,
-            transaction(connection, schema),
+            self._connections.write(organization_id, schema) as connection,
         ):
             return await work(
                 PostgresTransaction(connection, organization_id, self._array_statements)
@@ -256,6 +267,10 @@ class PostgresDatabase:
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._listener.subscribe(channel)
+
+    async def check_notifications(self) -> None:
+        if self._listen_url is not None:
+            await pooling.check_notifications(self, self._listen_url)
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()

@@ -13,6 +13,11 @@ CONNECTION_ERRORS = (
     asyncpg.PostgresError,
     SERVER_DISCONNECTING,
 )
+LOST_STATEMENT_ERRORS = (
+    asyncpg.InvalidSQLStatementNameError,
+    asyncpg.DuplicatePreparedStatementError,
+)
+"""Prepared statements are not where they were: a pooler has changed the server's connection."""
 # Classes of temporary errors: connection, password, missing database, transaction rollback,
 # resources, operator intervention.
 _TEMPORARY_CLASSES = ("08", "28", "3D", "40", "53", "57")
@@ -22,7 +27,8 @@ _TEMPORARY_STATES = ("25006", "55P03", "58030")
 
 def is_temporary(error: Exception) -> bool:
     """Returns True if the same request may succeed when the client tries again."""
-    if isinstance(error, asyncpg.InvalidCachedStatementError):  # another node changed the schema
+    # Another node has changed the schema, or the operator has to correct the pooler.
+    if isinstance(error, (asyncpg.InvalidCachedStatementError, *LOST_STATEMENT_ERRORS)):
         return True
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""

@@ -15,6 +15,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres.connect_errors import host_of, short_reason
 from gleanery.storage.postgres.connections import ConnectionPool
+from gleanery.storage.postgres.tenant_scope import TenantScope
 from gleanery.storage.tenancy import NO_TENANT
 
 _log = logging.getLogger("gleanery")
@@ -38,9 +39,9 @@ class NotAReplica(Exception):
 class Replica:
     """One replica. Its methods for reading are those of the primary's engine."""
 
-    def __init__(self, url: str, pool_size: int) -> None:
+    def __init__(self, url: str, pool_size: int, scope: TenantScope) -> None:
         self.host = host_of(url)
-        self._connections = ConnectionPool(url, pool_size)
+        self._connections = ConnectionPool(url, pool_size, scope)
         self._is_open = False
         self.is_usable = False
         self.lag_seconds: float | None = None
@@ -87,7 +88,7 @@ class Replica:
             raise
 
     async def _fetch(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
-        async with self._connections.use(organization_id) as connection:
+        async with self._connections.read(organization_id) as connection:
             rows: Sequence[Row] = await connection.fetch(sql, *values)
             return rows
 
@@ -123,8 +124,10 @@ class PrimaryPositions:
 class Replicas:
     """The replicas of one primary, checked every two seconds from ``start`` to ``close``."""
 
-    def __init__(self, urls: Sequence[str], pool_size: int) -> None:
-        self.all = [Replica(url, pool_size) for url in urls]
+    def __init__(
+        self, urls: Sequence[str], pool_size: int, new_scope: Callable[[], TenantScope]
+    ) -> None:
+        self.all = [Replica(url, pool_size, new_scope()) for url in urls]
         self._positions = PrimaryPositions()
         self._next = 0
         self._task: asyncio.Task[None] | None = None

@@ -29,7 +29,7 @@ CREATE POLICY tenant_isolation ON {{0}}
 """
 _UNPROTECTED_TABLES = """
 SELECT relname FROM pg_class
-WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
+WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1::text[])
     AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS (
         SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'tenant_isolation'))
 """
@@ -45,7 +45,7 @@ END $$
 """
 _TABLES_WITHOUT_GRANT = f"""
 SELECT relname FROM pg_class JOIN pg_roles ON rolname = '{ROLE}'
-WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
+WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1::text[])
     AND NOT has_table_privilege(pg_roles.oid, pg_class.oid, 'DELETE')
 """
 _GRANT = f"""
@@ -60,10 +60,11 @@ DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO {ROLE}', current_schema(
 EXCEPTION WHEN insufficient_privilege THEN NULL;
 END $$
 """
-# Fixes the search path first, because the role may have another one.
+# Fixes the search path first, because the role may have another one. The parameter tells whether
+# both end with the transaction.
 _SET_ROLE = f"""
-SELECT set_config('search_path', quote_ident(current_schema()), false),
-    set_config('role', '{ROLE}', false)
+SELECT set_config('search_path', quote_ident(current_schema()), $1),
+    set_config('role', '{ROLE}', $1)
 FROM pg_roles JOIN pg_class ON pg_class.oid = to_regclass('organizations')
 WHERE rolname = '{ROLE}' AND has_table_privilege(pg_roles.oid, pg_class.oid, 'DELETE')
 """
@@ -101,7 +102,15 @@ async def set_role(connection: Any) -> None:
     """Gives up the owner's rights by taking the role, if it exists."""
     # ``security_warning`` reports a role that the user may not take.
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
-        await connection.fetch(_SET_ROLE)
+        await connection.fetch(_SET_ROLE, False)
+
+
+async def role_settings(connection: Any) -> tuple[str, ...]:
+    """Returns the settings that give up the owner's rights; none if the role cannot be taken."""
+    with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
+        for search_path, role in await connection.fetch(_SET_ROLE, True):
+            return f"search_path = {search_path}", f"ROLE {role}"
+    return ()
 
 
 async def security_warning(connection: Any) -> str | None:

@@ -18,7 +18,7 @@ ArrayStatements = dict[tuple[str, int], str | None]
 """Statements over arrays, by the statement and the number of its parameters that are no arrays."""
 
 _ROLLBACK_SECONDS = 2.0
-_BEGIN_AND_CHECK = "BEGIN; SELECT FROM migrations WHERE number >= {:d}"
+_CHECK = "SELECT FROM migrations WHERE number >= {:d}"
 _ONE_ROW = "SELECT 1"  # the server's description of the result
 _SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 _MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
@@ -30,13 +30,14 @@ FROM pg_sequences WHERE schemaname = current_schema()
 
 
 @asynccontextmanager
-async def transaction(connection: Any, schema: int | None) -> AsyncIterator[None]:
+async def transaction(connection: Any, begin: str, schema: int | None) -> AsyncIterator[None]:
     """Commits at the end of the context, or rolls back after an error.
 
-    Raises ``Unavailable`` if the schema does not have this number. None does not check it.
+    ``begin`` begins the transaction, and may set its role, settings and tenant. Raises
+    ``Unavailable`` if the schema does not have this number. None does not check it.
     """
     try:
-        await _begin(connection, schema)
+        await _begin(connection, begin, schema)
         yield
     except BaseException:
         await _roll_back(connection)
@@ -44,15 +45,15 @@ async def transaction(connection: Any, schema: int | None) -> AsyncIterator[None
     await connection.execute("COMMIT")
 
 
-async def _begin(connection: Any, schema: int | None) -> None:
+async def _begin(connection: Any, begin: str, schema: int | None) -> None:
     """Begins, and checks the schema in the same round trip.
 
     The check also locks the table of migrations until the end of the transaction. A migration
     waits for that lock, so the schema stays as it is.
     """
     if schema is None:
-        await connection.execute("BEGIN")
-    elif await connection.execute(_BEGIN_AND_CHECK.format(schema)) != _ONE_ROW:
+        await connection.execute(begin)
+    elif await connection.execute(f"{begin}; {_CHECK.format(schema)}") != _ONE_ROW:
         raise Unavailable(migrations.CHANGED)
 
 

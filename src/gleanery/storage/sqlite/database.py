@@ -240,6 +240,9 @@ class SqliteDatabase:
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._poller.subscribe(channel, self._reader)
 
+    async def check_notifications(self) -> None:
+        """Does nothing: a file always reports its changes."""
+
     def stop_subscriptions(self) -> None:
         self._poller.stop_subscriptions()
 

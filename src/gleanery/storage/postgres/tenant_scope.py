@@ -1,0 +1,116 @@
+"""How a connection gets the role, the settings and the tenant of its use.
+
+``SessionScope`` keeps them on the connection. ``TransactionScope`` sets them in each transaction,
+because a transaction pooler gives every transaction another connection of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import asyncpg
+
+from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.transactions import transaction
+
+# Every statement is an index seek. PostgreSQL would plan a scan for a table that is still empty,
+# and would keep that plan while the table grows. One generic plan serves all values, because
+# planning takes longer than the seek.
+_PLANNER_SETTINGS = (
+    "enable_seqscan = off",
+    "enable_bitmapscan = off",
+    "jit = off",
+    "plan_cache_mode = force_generic_plan",
+)
+_LOCK_TIMEOUT = "lock_timeout = '10s'"
+# A statement that has waited for a lock must see what the owner of the lock has committed. The
+# database may have another default.
+_ISOLATION = "default_transaction_isolation = 'read committed'"
+# The driver asks the server for the description of an array type at its first use, and sets jit on
+# the connection for that.
+_DESCRIBE_ARRAYS = "SELECT $1::int8[], $2::int4[], $3::bool[], $4::bytea[], $5::text[]"
+_BEGIN_SESSION = "BEGIN"
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+
+class TenantConnection(asyncpg.Connection):
+    """A connection that remembers its tenant, so that it sets the tenant only if it changes."""
+
+    _tenant: int | None = None
+
+    async def set_tenant(self, organization_id: int) -> None:
+        if self._tenant != organization_id:
+            self._tenant = None  # unknown until the server has confirmed
+            await self.execute(f"SET gleanery.organization = '{organization_id:d}'")
+            self._tenant = organization_id
+
+
+class TenantScope(Protocol):
+    """Uses of a connection by one tenant, who sees only its own rows."""
+
+    async def initialize(self, connection: Any) -> None:
+        """Prepares a new connection."""
+
+    def read(self, connection: Any, organization_id: int) -> AbstractAsyncContextManager[None]:
+        """Lets the tenant read until the context ends."""
+
+    def write(
+        self, connection: Any, organization_id: int, schema: int | None
+    ) -> AbstractAsyncContextManager[None]:
+        """Runs a transaction of the tenant: see ``transactions.transaction``."""
+
+
+class SessionScope:
+    """Role, settings and tenant stay on the connection of the server."""
+
+    async def initialize(self, connection: Any) -> None:
+        settings = (*_PLANNER_SETTINGS, _LOCK_TIMEOUT, _ISOLATION)
+        await connection.execute("; ".join(f"SET {setting}" for setting in settings))
+        await row_security.set_role(connection)
+
+    @asynccontextmanager
+    async def read(self, connection: Any, organization_id: int) -> AsyncIterator[None]:
+        await connection.set_tenant(organization_id)
+        yield
+
+    @asynccontextmanager
+    async def write(
+        self, connection: Any, organization_id: int, schema: int | None
+    ) -> AsyncIterator[None]:
+        await connection.set_tenant(organization_id)
+        async with transaction(connection, _BEGIN_SESSION, schema):
+            yield
+
+
+class TransactionScope:
+    """Role, settings and tenant are set in each transaction, with its first query.
+
+    Nothing is set on the connection of the server, and nothing on it is relied on. ``settings`` are
+    further settings of each transaction, which come first.
+    """
+
+    def __init__(self, *settings: str) -> None:
+        self._settings = (*settings, *_PLANNER_SETTINGS, _LOCK_TIMEOUT)
+        self._begin = ""
+
+    async def initialize(self, connection: Any) -> None:
+        """Learns the role and the schema, as ``SessionScope`` does for each connection."""
+        await connection.execute(_BEGIN)
+        try:
+            await connection.prepare(_DESCRIBE_ARRAYS)
+            role = await row_security.role_settings(connection)
+        finally:
+            await connection.execute("ROLLBACK")
+        set_local = "".join(f"; SET LOCAL {setting}" for setting in (*self._settings, *role))
+        self._begin = f"{_BEGIN}{set_local}; SET LOCAL gleanery.organization = "
+
+    def read(self, connection: Any, organization_id: int) -> AbstractAsyncContextManager[None]:
+        return self.write(connection, organization_id, None)
+
+    def write(
+        self, connection: Any, organization_id: int, schema: int | None
+    ) -> AbstractAsyncContextManager[None]:
+        # The tenant is an integer, so that no text of a client becomes a part of the query.
+        return transaction(connection, f"{self._begin}'{organization_id:d}'", schema)
