@@ -118,14 +118,19 @@ class PostgresDatabase:
         if self._listen_url is not None:
             check_url(self._listen_url, "--listen-database")
         await self._connections.open()
-        await self._detect_distribution()
+        try:
+            await self._detect_distribution()
+        except BaseException:
+            await self._connections.close()
+            raise
         self._replicas.start(self.read)
 
     async def _detect_distribution(self) -> None:
+        """Uses the scope and the statements of Citus if the tables are distributed."""
         self._is_distributed = await distribution.is_distributed(self.read)
-        if self._is_distributed and self._replicas.all:
-            raise SettingsError(distribution.NO_REPLICAS)
         if self._is_distributed:
+            if self._replicas.all:
+                raise SettingsError(distribution.NO_REPLICAS)
             self._array_statements.clear()
             await self._connections.change_scope(DistributedScope())
 
