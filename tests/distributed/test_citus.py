@@ -223,6 +223,24 @@ def test_a_service_from_before_the_distribution_finds_no_wrong_rows(
     service.stop()
 
 
+def test_the_service_needs_no_superuser(citus: CitusServer, tmp_path: Path) -> None:
+    citus.new_database()  # creates the serving role
+    user = citus.new_user("NOCREATEROLE")
+    citus.run(f"GRANT gleanery_serving TO {user}")
+    url = citus.empty_database(user)
+    service = Service(settings_of(url, tmp_path))  # creates the tables
+    service.stop()
+    status, messages = migrate(url.replace(user, "postgres"))
+    assert status == 0, messages
+
+    service = Service(settings_of(url, tmp_path))
+    with service.client() as client:
+        create_one_of_everything(client)
+        client.store("group", *(output(number) for number in range(20)))
+        assert len(client.items("group")) == 20
+    service.stop()
+
+
 # --- statements ---------------------------------------------------------------------------------
 
 

@@ -51,24 +51,32 @@ class CitusServer:
         self.workers = workers
         self.run = coordinator.run
         self.log = coordinator.log
-        self.new_user = coordinator.new_user
         self.socket_folder = coordinator.socket_folder
+
+    def new_user(self, rights: str) -> str:
+        """Creates a user on every server, without superuser rights, and returns the name."""
+        name = self.coordinator.new_user(rights)
+        for worker in self.workers:
+            worker.run(f"CREATE ROLE {name} LOGIN {rights}")
+        return name
 
     def settings(self, url: str) -> dict[str, Any]:
         """Settings of a service that uses the database of this URL."""
         return {"database": url}
 
-    def empty_database(self) -> str:
-        """Creates an empty database with Citus on every server and returns its URL."""
-        url = self.coordinator.new_database()
+    def empty_database(self, owner: str = "postgres") -> str:
+        """Creates an empty database with Citus on every server and returns the owner's URL."""
+        url = self.coordinator.new_database(owner)
         name = urlsplit(url).path.lstrip("/")
         for worker in self.workers:
-            worker.run(f"CREATE DATABASE {name}")
+            worker.run(f"CREATE DATABASE {name} OWNER {owner}")
         for server in (self.coordinator, *self.workers):
             execute(server.url(name), "CREATE EXTENSION citus")
-        execute(url, f"SELECT citus_set_coordinator_host('{self.coordinator.folder}', {_PORT})")
+        host = self.coordinator.folder
+        direct = self.coordinator.url(name)
+        execute(direct, f"SELECT citus_set_coordinator_host('{host}', {_PORT})")
         for worker in self.workers:
-            execute(url, f"SELECT citus_add_node('{worker.folder}', {_PORT})")
+            execute(direct, f"SELECT citus_add_node('{worker.folder}', {_PORT})")
         return url
 
     def new_database(self, owner: str = "postgres") -> str:

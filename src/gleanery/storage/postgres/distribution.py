@@ -40,7 +40,7 @@ SELECT create_distributed_table('{0}', 'organization_id', colocate_with => '{1}'
 """
 _REFERENCE = "SELECT create_reference_table('{}')"
 # The coordinator connects to the workers as the serving role, which brings its settings.
-_CAN_LOGIN = f"SELECT rolcanlogin FROM pg_roles WHERE rolname = '{row_security.ROLE}'"
+_CANNOT_LOGIN = f"SELECT FROM pg_roles WHERE rolname = '{row_security.ROLE}' AND NOT rolcanlogin"
 _CHANGE_ROLE = tuple(
     f"ALTER ROLE {row_security.ROLE} {change}"
     for change in ("LOGIN", *(f"SET {setting}" for setting in (*INDEX_SEEKS, LOCK_TIMEOUT)))
@@ -100,8 +100,7 @@ async def distribute(transaction: Transaction) -> None:
             colocated = "none" if table == FIRST_TABLE else FIRST_TABLE
             await transaction.run_script(_DISTRIBUTE.format(table, colocated))
     await row_security.enable(transaction, is_distributed=True)
-    [[can_login]] = await transaction.fetch(_CAN_LOGIN)
-    if not can_login:
+    if await transaction.fetch(_CANNOT_LOGIN):
         for statement in _CHANGE_ROLE:
             await transaction.run_script(statement)
 
@@ -114,7 +113,6 @@ def _reference_order(table: str) -> int:
 def explain(error: asyncpg.PostgresError) -> SettingsError:
     """Returns why the tables could not be distributed."""
     return SettingsError(
-        f"The tables could not be distributed ({error}): nothing was changed. The user of "
-        "--database must own the tables, and must be a user on every worker. If it may not change "
-        f"roles, let a superuser run: {'; '.join(_CHANGE_ROLE)}"
+        f"The tables could not be distributed, and nothing was changed ({error}): give --database "
+        "the URL of a superuser, who can log in to every worker"
     )
