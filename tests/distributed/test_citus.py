@@ -35,6 +35,7 @@ pytestmark = pytest.mark.extended
 UNFILTERED = "SELECT DISTINCT organization_id FROM groups"
 TABLE = re.compile(rf"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:{'|'.join(tenancy.TENANT_TABLES)})\b")
 EXAMPLES: dict[str, Any] = {"int8": 1, "int4": 1, "bool": True, "text": "x", "bytea": b"x"}
+EXAMPLES |= {"float8": 1.0, "numeric": 1}
 TABLES = """
 SELECT logicalrelid::text, partmethod = 'h', colocationid FROM pg_dist_partition
 """
