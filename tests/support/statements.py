@@ -18,7 +18,11 @@ from gleanery.storage.sessions.kinds import RecordKind
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
 FILTERS_OF_VIEW = FILTERS[:-1]
 _STATEMENT = re.compile(r"\s*(/\* POSTGRES \*/ \( /\* END \*/ )?(SELECT|INSERT|UPDATE|DELETE)\b")
-_NO_QUERIES = ("postgres.row_security", "postgres.distribution", "migrations")  # they define tables and policies
+_NO_QUERIES = (
+    "postgres.row_security",
+    "postgres.distribution",
+    "migrations",
+)  # they define tables and policies
 
 
 def storage_modules() -> Iterator[tuple[str, ModuleType]]:
