@@ -233,6 +233,7 @@ def test_the_service_needs_no_superuser(citus: CitusServer, tmp_path: Path) -> N
     service.stop()
     status, messages = migrate(url.replace(user, "postgres"))
     assert status == 0, messages
+    assert execute(url, TABLES)
 
     service = Service(settings_of(url, tmp_path))
     with service.client() as client:
@@ -249,7 +250,7 @@ def test_every_statement_uses_one_shard(settings: Settings) -> None:
     async def explain_all(engine: PostgresDatabase) -> dict[str, str]:
         problems = {}
         for name, sql in statements().items():
-            if name not in OVER_ALL and TABLE.search(sql):
+            if name not in OVER_ALL and TABLE.search(sql) and "{" not in sql:
                 for form, problem in (await explain(engine, sql)).items():
                     problems[f"{name} {form}"] = problem
         return problems
@@ -295,7 +296,7 @@ def test_the_sweep_works_for_all_organizations(service: Service) -> None:
         with service.client() as client:
             create_one_of_everything(client)
             client.delete("/v1/groups/group")
-    service.sweep(lambda: timestamps.now() + 400 * 86_400 * timestamps.SECOND)
+    service.sweep(lambda: timestamps.now() + 60 * 86_400 * timestamps.SECOND)
 
 
 def test_many_jobs_of_a_batch(service: Service) -> None:

@@ -58,8 +58,12 @@ def migrate_command(
     with_database(settings, Engine.schema_number, create=True, migrate=True)
     typer.echo("The schema is up to date.")
     if distribute:
-        with_database(settings, Engine.distribute)
+        with_database(settings, _distribute)
         typer.echo("The organizations are distributed over the workers.")
+
+
+async def _distribute(database: Engine) -> None:
+    await database.distribute()
 
 
 def _check_schema(settings: Settings) -> None:

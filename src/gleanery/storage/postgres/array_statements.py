@@ -62,4 +62,5 @@ def _replace_parameter(types: Sequence[str], scalars: int, parameter: re.Match[s
 
 
 def are_in_order(parameters: str, count: int) -> bool:
-    return _PARAMETER.findall(parameters) == [str(number) for number in range(1, count + 1)]
+    names = [name.strip() for name in parameters.split(",")]
+    return names == [f"${number}" for number in range(1, count + 1)]

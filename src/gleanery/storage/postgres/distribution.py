@@ -6,7 +6,7 @@ worker. The shared tables are reference tables: every server has a copy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import asyncpg
 
@@ -39,6 +39,16 @@ ALTER TABLE {0} NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY;
 SELECT create_distributed_table('{0}', 'organization_id', colocate_with => '{1}')
 """
 _REFERENCE = "SELECT create_reference_table('{}')"
+# Citus begins the sequences of generated ids again.
+_SEQUENCES = """
+SELECT sequencename::text, last_value FROM pg_sequences
+WHERE schemaname = current_schema() AND last_value IS NOT NULL
+"""
+_CONTINUE_SEQUENCE = """
+SELECT setval(format('%I.%I', schemaname, sequencename)::regclass,
+    greatest(last_value, CAST($2 AS BIGINT)))
+FROM pg_sequences WHERE schemaname = current_schema() AND sequencename = $1
+"""
 # The coordinator connects to the workers as the serving role, which brings its settings.
 _CANNOT_LOGIN = f"SELECT FROM pg_roles WHERE rolname = '{row_security.ROLE}' AND NOT rolcanlogin"
 _CHANGE_ROLE = tuple(
@@ -91,18 +101,27 @@ async def distribute(transaction: Transaction) -> None:
     The caller owns the tables and excludes other callers.
     """
     found = await _distributed_tables(transaction.fetch)
-    await transaction.run_script(SETTINGS)
-    for table in sorted(SHARED_TABLES, key=_reference_order):
-        if table not in found:
-            await transaction.run_script(_REFERENCE.format(table))
-    for table in (FIRST_TABLE, *(name for name in TENANT_TABLES if name != FIRST_TABLE)):
-        if table not in found:
-            colocated = "none" if table == FIRST_TABLE else FIRST_TABLE
-            await transaction.run_script(_DISTRIBUTE.format(table, colocated))
+    if missing := {*SHARED_TABLES, *TENANT_TABLES} - found:
+        await _distribute(transaction, missing)
     await row_security.enable(transaction, is_distributed=True)
     if await transaction.fetch(_CANNOT_LOGIN):
         for statement in _CHANGE_ROLE:
             await transaction.run_script(statement)
+
+
+async def _distribute(transaction: Transaction, tables: Collection[str]) -> None:
+    sequences = await transaction.fetch(_SEQUENCES)
+    await transaction.run_script(SETTINGS)
+    for table in sorted(SHARED_TABLES, key=_reference_order):
+        if table in tables:
+            await transaction.run_script(_REFERENCE.format(table))
+    for table in (FIRST_TABLE, *(name for name in TENANT_TABLES if name != FIRST_TABLE)):
+        if table in tables:
+            colocated = "none" if table == FIRST_TABLE else FIRST_TABLE
+            await transaction.run_script(_DISTRIBUTE.format(table, colocated))
+    for sequence, last_value in sequences:
+        if not await transaction.fetch(_CONTINUE_SEQUENCE, sequence, last_value):
+            raise SettingsError(f"The sequence {sequence} was lost, so nothing was changed")
 
 
 def _reference_order(table: str) -> int:
