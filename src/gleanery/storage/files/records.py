@@ -15,7 +15,7 @@ from gleanery.values.hashing import hash_parts
 ID_BYTES = 16
 COLUMNS = "id, checksum, size, file_type, url_etag_hash, source_url, filename, created_at"
 BLOB_KEY = """
-(SELECT key FROM blobs WHERE blobs.organization_id = files.organization_id
+(SELECT key FROM blobs WHERE blobs.organization_id = $1
     AND blobs.checksum = files.checksum) AS key
 """
 _SELECT = f"SELECT {COLUMNS}, {BLOB_KEY} FROM files WHERE organization_id = $1"
