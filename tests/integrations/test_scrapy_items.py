@@ -127,6 +127,7 @@ def test_an_item_without_json_is_an_error_of_that_item(project: Project, client:
     run = project.run(_UNUSABLE)
     assert (run.count("created"), run.count("invalid")) == (1, 4)
     assert run.log.count("Error processing") == 4
+    assert run.log.count("InvalidItem: The field 'value': ") == 3
     for reason in ("NaN", "type object is not JSON", "GLEANERY_URL_FIELD", "surrogate"):
         assert reason in run.log
     assert data(client) == [{"url": "u:4"}]
