@@ -70,6 +70,46 @@ def test_a_lost_position_puts_no_change_into_the_log_twice(
     assert copied(restarted) == stored(client)
 
 
+def test_a_group_of_another_organization_or_database_is_an_error(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client, other = timed_service.client(), timed_service.client(organization="other")
+    client.store("group", output(1))
+    other.store("group", output(2))
+    warehouse.load(source(timed_service, client, changes=True))
+    with pytest.raises(Exception, match=r"had the number \d+, .* another organization"):
+        warehouse.load(source(timed_service, other))
+    assert warehouse.load(source(timed_service, other), refresh="drop_resources")
+
+
+def test_a_position_that_the_group_never_had_is_an_error(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client = timed_service.client()
+    client.store("group", output(1))
+    loaded = source(timed_service, client)
+    warehouse.load(loaded)
+    with warehouse.pipeline.managed_state() as state:
+        resources = state["sources"]["gleanery"]["resources"]
+        resources["outputs_group"]["cursor"] += 10**6
+    with pytest.raises(Exception, match=r"no changes at the position.*new database"):
+        warehouse.load(source(timed_service, client))
+
+
+def test_the_rows_of_a_deleted_group_are_removed(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client = timed_service.client()
+    client.store("group", output(1))
+    warehouse.load(source(timed_service, client))
+    client.delete("/v1/groups/group")
+    warehouse.load(source(timed_service, client))
+    assert copied(warehouse) == {}
+    client.store("group", output(2))
+    warehouse.load(source(timed_service, client))
+    assert copied(warehouse) == stored(client)
+
+
 def pipeline_into_files(folder: Path) -> Any:
     import dlt
 
