@@ -7,7 +7,6 @@ from typing import Any
 from gleanery.client import Group
 from gleanery.client.filters import View
 
-
 _ADVICE = 'Use another pipeline, or replace its tables: pipeline.run(…, refresh="drop_resources")'
 
 
