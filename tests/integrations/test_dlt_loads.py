@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.outputs import output
+from tests.support.process import environment
 from tests.support.service import DAY, Clock, Service
 from tests.support.warehouse import Warehouse, copied, isolate_dlt, source, stored
 
@@ -16,6 +20,8 @@ pytestmark = [
     pytest.mark.thorough,
     pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="session"),
 ]
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
 @pytest.fixture
@@ -108,6 +114,31 @@ def test_the_rows_of_a_deleted_group_are_removed(
     client.store("group", output(2))
     warehouse.load(source(timed_service, client))
     assert copied(warehouse) == stored(client)
+
+
+@pytest.mark.parametrize(
+    ("page", "group", "file"),
+    [
+        ("how-to/sync-into-a-warehouse-with-dlt.md", "warehouse-prices", "prices.duckdb"),
+        ("tutorial-shop.md", "shop-scrapy", "shop.duckdb"),
+    ],
+)
+def test_the_programs_of_the_pages_load_everything_in_each_folder(
+    timed_service: Service, tmp_path: Path, page: str, group: str, file: str
+) -> None:
+    client = timed_service.client()
+    client.store(group, output(1))
+    text = (DOCS / page).read_text().replace("http://127.0.0.1:8000", timed_service.url)
+    program, *_ = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    variables = environment(
+        SOURCES__GLEANERY__TOKEN=str(client.token),
+        DLT_DATA_DIR=str(tmp_path / "home"),
+        RUNTIME__DLTHUB_TELEMETRY="false",
+    )
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        subprocess.run([sys.executable, "-c", program], cwd=folder, env=variables, check=True)
+        assert (folder / file).exists()
 
 
 def pipeline_into_files(folder: Path) -> Any:
