@@ -19,6 +19,7 @@ import pytest
 
 from examples.shop import Shop, running_shop
 from gleanery.values import timestamps
+from tests.support.examples import examples
 from tests.support.process import free_port
 from tests.support.scrapy_project import create_project, project_environment
 from tests.support.service import DAY, Client, Clock, Service
@@ -154,6 +155,21 @@ def is_running(pid: int) -> bool:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.extended
+def test_the_page_says_how_to_try_it_with_the_example_shop(project: Project) -> None:
+    for name in ("scrapy.cfg", "shop_settings.py", "shop_spider.py"):
+        (project.folder / name).unlink()
+    clone = project.folder.parent / "clone" / "examples"
+    clone.mkdir(parents=True)
+    spider = (ROOT / "examples" / "scrapy_shop.py").read_text()
+    (clone / "scrapy_shop.py").write_text(spider.replace("http://127.0.0.1:8080", project.shop.url))
+    text = (HOW_TO / "schedule-with-cron.md").read_text().split("## Try it with the example shop")[1]
+    commands = [example.command for example in examples(text)]
+    script = "\n".join(commands).replace("/srv/scraper", str(project.folder))
+    project.run("sh", "-ec", script, CLONE=str(clone.parent))
+    assert len(project.copied()) == 300
 
 
 # --- the check ------------------------------------------------------------------------------------
