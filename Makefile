@@ -50,9 +50,9 @@ help:
 demo: $(VENV)/.runtime
 	@$(BIN)/gleanery demo $(ARGS)
 
-# Tests wait more than they compute, so four processes finish sooner than two, on two cores too.
+# Tests wait more than they compute, so six processes finish sooner than two, on two cores too.
 # Each of them would compile all tests for eight seconds, where Python may not keep what it compiled.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist worksteal --durations=10
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 6 --dist worksteal --durations=10
 
 quick: $(VENV)/.dev
 	$(PYTEST) -m 'not thorough and not extended' $(ARGS)

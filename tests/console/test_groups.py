@@ -74,7 +74,7 @@ def test_the_page_of_a_group_lists_its_jobs(console: ConsolePage, client: Client
 
 def test_an_unknown_group_is_an_error_in_words(console: ConsolePage) -> None:
     console.show("groups/nobody")
-    expect(console.page.get_by_role("alert")).to_contain_text("group")
+    expect(console.page.get_by_role("heading", name="This page does not exist")).to_be_visible()
 
 
 def test_every_group_can_be_exported(console: ConsolePage, client: Client) -> None:

@@ -323,7 +323,7 @@ def test_a_group_without_outputs_explains_the_next_step(console: ConsolePage, sh
 
 def test_an_unknown_group_is_explained(console: ConsolePage) -> None:
     console.open("groups/nothing/outputs")
-    expect(console.page.get_by_role("alert")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="This page does not exist")).to_be_visible()
     console.messages.clear()  # Chromium reports the response 404
 
 

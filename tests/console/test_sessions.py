@@ -92,7 +92,7 @@ def test_a_pasted_document_is_previewed_without_values(
     page = console.page
     console.open("sessions")
     page.get_by_role("button", name="Import", exact=True).click()
-    paste(page.get_by_label("Or paste a text"), DOCUMENTS[title])
+    paste(page.get_by_label("Or paste text"), DOCUMENTS[title])
     preview = page.get_by_role("region", name="Preview")
     expect(preview).to_contain_text(title)
     expect(preview.get_by_role("cell", name="shop.example")).to_be_visible()
@@ -109,7 +109,7 @@ def test_a_typed_cookie_header_asks_for_its_page(console: ConsolePage, client: C
     page = console.page
     console.open("sessions")
     page.get_by_role("button", name="Import", exact=True).click()
-    page.get_by_label("Or paste a text").fill(f"Cookie: sid={SECRET}")
+    page.get_by_label("Or paste text").fill(f"Cookie: sid={SECRET}")
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("alert")).to_contain_text("Enter the address of the page")
     page.get_by_label("Page").fill("https://shop.example/")
@@ -145,7 +145,7 @@ def test_what_is_no_session_is_explained(console: ConsolePage) -> None:
     page = console.page
     console.open("sessions")
     page.get_by_role("button", name="Import", exact=True).click()
-    paste(page.get_by_label("Or paste a text"), "[1, 2, 3")
+    paste(page.get_by_label("Or paste text"), "[1, 2, 3")
     expect(page.get_by_role("alert")).not_to_be_empty()
     button = page.get_by_role("dialog").get_by_role("button", name="Import")
     expect(button).to_be_disabled()
@@ -156,7 +156,7 @@ def test_the_format_of_an_unknown_text_is_chosen(console: ConsolePage) -> None:
     page = console.page
     console.open("sessions")
     page.get_by_role("button", name="Import", exact=True).click()
-    paste(page.get_by_label("Or paste a text"), f"sid {SECRET}")
+    paste(page.get_by_label("Or paste text"), f"sid {SECRET}")
     expect(page.get_by_role("alert")).to_contain_text("Choose it above")
     expect(page.get_by_role("button", name="Try again")).to_have_count(0)
     assert console.violations() == []
@@ -316,7 +316,7 @@ def test_all_views_are_accessible(
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Import").click()
         assert console.violations() == []
-        paste(page.get_by_label("Or paste a text"), DOCUMENTS["Playwright storage state"])
+        paste(page.get_by_label("Or paste text"), DOCUMENTS["Playwright storage state"])
         expect(page.get_by_role("region", name="Preview")).to_be_visible()
         expect(page.get_by_role("dialog").get_by_role("button", name="Import")).to_be_enabled()
         assert console.violations() == []

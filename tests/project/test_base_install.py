@@ -17,7 +17,7 @@ from tests.support.process import environment
 ROOT = Path(__file__).parents[2]
 PINS = {"PIP_CONSTRAINT": "constraints.txt constraints-build.txt"}
 BUILD_PINS = {"PIP_BUILD_CONSTRAINT": "constraints-build.txt"}
-MAX_DISTRIBUTIONS, MAX_BYTES = 20, 25_000_000
+MAX_DISTRIBUTIONS, MAX_BYTES = 20, 25 * 1024**2
 SENTENCE = "needs the service: pip install 'gleanery[server]'"
 LIBRARY = "from gleanery import Client"
 NOT_IMPORTED = {"typer", "rich", "httpx2", "msgspec"}
@@ -93,7 +93,7 @@ def check_that_it_is_small(installed: Path) -> None:
     [packages] = installed.glob("lib/python*/site-packages")
     names = [one.name for one in metadata.distributions(path=[str(packages)])]
     size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
-    print(f"{len(names)} distributions, {size / 1e6:.1f} MB")
+    print(f"{len(names)} distributions, {size / 1024**2:.1f} MiB")
     assert len(names) <= MAX_DISTRIBUTIONS, names
     assert size <= MAX_BYTES
     assert [*packages.rglob("*.pyc")], "compiled modules count"

@@ -68,7 +68,7 @@ export function Shell({ session }) {
     <main id="main" tabindex="-1">
       ${found
         ? html`<${Guarded} key=${found.screen.pattern + JSON.stringify(found.parameters)} component=${found.screen.component} ...${found.parameters} query=${route.query} session=${session} />`
-        : html`<${Empty} icon="search" title="This page does not exist"><a href=${href(["inbox"])}>Go to the inbox</a><//>`}
+        : html`<div class="page"><${Empty} icon="search" title="This page does not exist"><a href=${href(["inbox"])}>Go to the inbox</a><//></div>`}
     </main>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
     <${Notices} />
@@ -122,7 +122,7 @@ function ThemeButton() {
   return html`<${Button} kind="quiet" icon=${isDark ? "sun" : "moon"} aria-label=${label} title=${label} onClick=${change} />`;
 }
 
-const KEY_NAMES = { " ": "Space", ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc" };
+const KEY_NAMES = { 1: "1–9", " ": "Space", ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc" };
 
 function Help({ onClose }) {
   const groups = useShortcuts();

@@ -44,7 +44,7 @@ function Form({ session, scopes, onClose, onCreated }) {
   const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
     <${Button} kind="primary" type="submit" form=${FORM} isBusy=${isBusy}>Create token<//>`;
   return html`<${Dialog} title="Create a token" onClose=${onClose} actions=${buttons}>
-    <form id=${FORM} class="access-form" onSubmit=${submit}>
+    <form id=${FORM} onSubmit=${submit}>
       <${TextField} label="Name" hint="For example the scraper or the client that uses it." autofocus required maxlength="100" value=${form.name} onValue=${set("name")} />
       <${Scopes} scopes=${scopes} own=${session.scopes} chosen=${form.chosen} onChange=${set("chosen")} />
       <${SelectField} label="Expires after" hint=${session.expires && `Not later than your own token, on ${dayOf(session.expires)}.`} value=${form.days} onValue=${set("days")} options=${LIFETIMES} />

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { fullTime, toDate } from "../format.js";
+import { fullTime } from "../format.js";
 import { More, usePages } from "../pages.js";
 import { replaceQuery } from "../router.js";
 import { Button, SelectField, TextField } from "../ui/controls.js";
@@ -45,9 +45,9 @@ async function loadPage(filter, before, signal) {
 }
 
 function Nothing({ isFiltered, pages }) {
-  if (!isFiltered) return html`<${Panel}><${Empty} icon="audit" title="The audit log is empty">Entries appear when somebody signs in, reads session values, or reviews a job.<//><//>`;
+  if (!isFiltered) return html`<${Empty} icon="audit" title="The audit log is empty">Entries appear when somebody signs in, reads session values, or reviews a job.<//>`;
   const title = pages.hasMore ? "Nothing in the newest entries" : "No entry fits the filters";
-  return html`<${Panel}><${Empty} icon="search" title=${title}>${pages.hasMore ? html`<${More} pages=${pages} />` : "Change or clear the filters."}<//><//>`;
+  return html`<${Empty} icon="search" title=${title}>${pages.hasMore ? html`<${More} pages=${pages} />` : "Change or clear the filters."}<//>`;
 }
 
 function Filters({ query, isFiltered }) {
@@ -73,11 +73,5 @@ function Filters({ query, isFiltered }) {
 const COLUMNS = [
   ["What happened", (entry) => html`<${Sentence} entry=${entry} />`],
   ["Token", (entry) => (entry.token_id === null ? "Command line" : html`<${Text}>${nameOf(entry.token_id, entry.names)}<//>`), "muted"],
-  ["When", (entry) => html`<${When} at=${entry.id} />`, "time"],
+  ["When", (entry) => html`<${Time} at=${entry.id} show=${fullTime} />`, "time"],
 ];
-
-const clock = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
-
-function When({ at }) {
-  return html`<span><span title=${fullTime(at)}>${clock.format(toDate(at))}</span> <small class="muted"><${Time} at=${at} /></small></span>`;
-}

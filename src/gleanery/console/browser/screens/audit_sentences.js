@@ -53,7 +53,7 @@ const strong = (text) => html`<strong><${Text}>${text}<//></strong>`;
 
 export const nameOf = (id, names) => names[id] ?? `Token ${id}`;
 
-const token = (about, names) => html`the token ${strong(names[about.token_id] ?? about.token_id)}`;
+const token = (about, names) => html`token ${strong(names[about.token_id] ?? about.token_id)}`;
 
 function domains(about) {
   if (!about.domains?.length) return about.for_group !== undefined ? " of a group" : "";
@@ -103,7 +103,7 @@ const VERBS = {
   set_group: (about) => html`changed settings of ${strong(about.group_id)}: ${(about.settings ?? []).join(", ").replaceAll("_", " ")}`,
   create_token: (about, names) => html`created ${token(about, names)} with ${plural(about.scopes?.length ?? 0, "scope")}: ${(about.scopes ?? []).join(", ")}`,
   revoke_token: (about, names) => html`revoked ${token(about, names)}`,
-  create_login_link: (about, names) => html`created a login link of ${token(about, names)}${about.of_person && html` for ${strong(about.of_person)}`}`,
+  create_login_link: (about, names) => html`created a login link with ${token(about, names)}${about.of_person && html` for ${strong(about.of_person)}`}`,
   rename_organization: () => "renamed the organization",
   delete_organization: () => "deleted the organization",
   rotate_keys: () => "rotated the secret key",

@@ -109,7 +109,7 @@ function Confirm({ group, schema, changes, drift, onChanged, onClose }) {
   });
   const actions = html`<${Button} onClick=${onClose}>Cancel<//>
     <${Button} kind=${schema ? "primary" : "danger"} isBusy=${isBusy} onClick=${run}>${schema ? "Apply schema" : "Remove schema"}<//>`;
-  return html`<${Dialog} title=${schema ? "Apply the suggested schema?" : "Remove the schema?"} onClose=${onClose} actions=${actions}>
+  return html`<${Dialog} title=${schema ? "Apply the suggested schema" : "Remove the schema"} onClose=${onClose} actions=${actions}>
     ${schema
       ? html`<p>From now on, the service refuses new outputs that do not meet the schema. The scraper gets an error that names the field. The other outputs of its batch are not stored either, unless it sends <code>on_error=skip</code>.</p>
           <p>Stored outputs stay as they are. The other settings of the group stay, too.</p>

@@ -78,10 +78,10 @@ function Form({ group, found, session, onSaved }) {
       hint="One field per line. Together they identify an output, unless the scraper sends a key. Without them, the source URL does. After a change, outputs that are scraped again get a new identity."
       ...${member("key_fields")}
     />
-    <${Days} label="Delete an output after (days)" hint="Counted from the last scrape that found it. Empty: outputs are kept for ever." ...${member("retain_days")} />
+    <${TextField} inputmode="numeric" label="Delete an output after (days)" hint="Counted from the last scrape that found it. Empty: outputs are kept for ever." ...${member("retain_days")} />
     <div class="settings-pair">
-      <${Days} label="Earlier versions of each output" hint="0 keeps none." ...${member("keep_versions")} />
-      <${Days} label="Days that an earlier version is kept" ...${member("keep_days")} />
+      <${TextField} inputmode="numeric" label="Earlier versions of each output" hint="0 keeps none." ...${member("keep_versions")} />
+      <${TextField} inputmode="numeric" label="Days that an earlier version is kept" ...${member("keep_days")} />
     </div>
     ${error && !isShown && html`<${Problem} error=${error} />`}
     <div class="actions">
@@ -89,10 +89,6 @@ function Form({ group, found, session, onSaved }) {
       ${!mayWrite && html`<span class="hint">Your token needs the scope outputs:write to change settings.</span>`}
     </div>
   </form>`;
-}
-
-function Days(rest) {
-  return html`<${TextField} inputmode="numeric" ...${rest} />`;
 }
 
 function Lines({ label, hint, error, value, onValue, ...rest }) {

@@ -52,10 +52,8 @@ function Sections({ pages, drift, mayRead }) {
 }
 
 function NothingWaits() {
-  return html`<${Panel}>
-    <${Empty} icon="check" title="Nothing waits for you">
-      New and changed outputs appear here until their job is approved. So do sessions that expire within three days, and fields that a scrape fills more or less often than before.
-    <//>
+  return html`<${Empty} icon="check" title="Nothing waits for you">
+    New and changed outputs appear here until their job is approved. So do sessions that expire within three days, and fields that are filled less or more often than before.
   <//>`;
 }
 

@@ -88,7 +88,7 @@ function Content({ state, group, outputId }) {
 
 function Missing({ group, outputId }) {
   return html`<${Empty} icon="search" title="This output does not exist now">
-      It was deleted, or its address is wrong. Versions that are still kept are below.
+      It was deleted, or the address is wrong.
     <//>
     <${Panel} title="History"><${History} key=${outputId} group=${group} outputId=${outputId} /><//>`;
 }

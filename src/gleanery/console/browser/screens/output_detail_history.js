@@ -2,12 +2,12 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, path } from "../api.js";
-import { ago, fullTime, plural } from "../format.js";
+import { fullTime, plural } from "../format.js";
 import { useAction } from "../load.js";
 import { Badge, Button } from "../ui/controls.js";
 import { Loading, Problem } from "../ui/feedback.js";
 import { Facts } from "../ui/records.js";
-import { Text } from "../ui/text.js";
+import { Text, Time } from "../ui/text.js";
 import { Change, fieldName } from "../ui/value.js";
 
 const FIRST = 8;
@@ -25,6 +25,7 @@ export function History({ group, outputId }) {
     run();
   }, []);
   if (next === undefined && !error) return html`<${Loading} />`;
+  if (error?.status === 404) return html`<p class="muted">No version of it is kept.</p>`;
   return html`<ol class="output-timeline">
       ${versions.map((version) => html`<${Version} key=${`${version.change} ${version.cursor}`} version=${version} />`)}
     </ol>
@@ -37,16 +38,11 @@ function Version({ version }) {
     <header>
       <strong>${title(version)}</strong>
       ${version.is_approved && html`<${Badge} tone="good">Approved<//>`}
-      <span class="muted">${bothTimes(version.version_date)}</span>
+      <span class="muted"><${Time} at=${version.version_date} show=${fullTime} /></span>
     </header>
     ${version.change === "update" && version.fields === null && html`<p class="muted">The version before is no longer kept.</p>`}
     ${version.fields?.length > 0 && html`<${ChangedFields} fields=${version.fields} />`}
   </li>`;
-}
-
-function bothTimes(date) {
-  const [short, full] = [ago(date), fullTime(date)];
-  return full.startsWith(short) ? full : `${short} · ${full}`; // an old date is in both
 }
 
 function title({ change, fields }) {

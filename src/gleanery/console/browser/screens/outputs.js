@@ -35,7 +35,8 @@ export function Outputs({ group, query, session }) {
   };
   const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>
     <${ExportButton} group=${group} filters=${filtersOf(query)} />`;
-  return html`<${GroupPage} group=${group} name=${useGroupName(group)} current="Outputs" wide actions=${actions}>
+  useGroupName(group);
+  return html`<${GroupPage} group=${group} current="Outputs" wide actions=${actions}>
     ${shown
       ? html`<${Screen} ...${{ group, query, session, columns: shown }} />`
       : html`<${Loaded} state=${fields}>${() => null}<//>`}
@@ -203,8 +204,7 @@ function countOf(rows, filters, group) {
 }
 
 function pillText(count) {
-  if (count === Infinity) return "More than 200 new changes";
-  return count === 1 ? "1 new change" : `${count} new changes`;
+  return count === Infinity ? "More than 200 new changes" : plural(count, "new change");
 }
 
 function LiveState({ state }) {

@@ -73,7 +73,7 @@ export function ColumnDialog({ group, fields, columns, onDone, onClose }) {
     <${Button} kind="quiet" onClick=${() => onDone(null)}>Use the usual columns<//>
     <${Button} kind="primary" onClick=${() => onDone(chosen)}>Show ${chosen.length} columns<//>`;
   return html`<${Dialog} title="Columns" onClose=${onClose} actions=${actions}>
-    <p class="muted">They are shown in the order in which you choose them, at most ${MAX}. The share says how many outputs have a value.</p>
+    <p class="muted">Choose up to ${MAX}, in the order in which to show them. The percentage says how many outputs have a value.</p>
     ${fields.length === 0 && html`<${Empty} icon="fields" title="No fields yet">The fields are counted when outputs are stored.<//>`}
     <ul class="outputs-fields">
       ${[...fields, ...tags].map(

@@ -105,7 +105,7 @@ export function useActions({ outputs, rowsOf, work, place, draft, show, setEdit,
   useKeys(
     [
       { keys: ["a"], label: "OK, next output", run: actions.accept },
-      { keys: ["1"], label: "Flag field 1, or remove the flag; so on to 9", run: () => actions.flagRow(1) },
+      { keys: ["1"], label: "Flag this field, or remove its flag", run: () => actions.flagRow(1) },
       { keys: DIGITS.slice(1), run: (event) => actions.flagRow(event.key) },
       { keys: ["ArrowDown", "ArrowUp"], label: "Choose a field", repeats: true, run: (event) => moveFocus(event.key === "ArrowUp" ? -1 : 1) },
       { keys: ["f"], label: "Flag the chosen field, or the output", run: actions.flag },

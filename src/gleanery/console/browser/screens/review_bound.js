@@ -32,7 +32,7 @@ export function upperBound(bad, count) {
 export function warnFew(decided, isWhole, total) {
   if (isWhole) return decided.length < total && `Only ${decided.length} of ${total} outputs are decided.`;
   const random = decided.filter((one) => one.isRandom).length;
-  return random < ENOUGH && `Few random outputs are decided: ${random}. ${ENOUGH} without an error show that at most 5 % are bad.`;
+  return random < ENOUGH && `Only ${plural(random, "random output is", "random outputs are")} decided. It takes ${ENOUGH} without an error to show that at most 5 % of the job is bad.`;
 }
 
 /** Returns a share in percent with one digit, never less than it is. */

@@ -8,7 +8,6 @@ import { go } from "../router.js";
 import { Button, Checkbox, Choice, Field, StatusBadge } from "../ui/controls.js";
 import { Dialog } from "../ui/dialog.js";
 import { Empty, Problem, notify } from "../ui/feedback.js";
-import { Icon } from "../ui/icons.js";
 import { Facts } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { Findings, Latest } from "./review_history.js";
@@ -55,10 +54,12 @@ export function Finish({ status, group, job, sample, summary, newer, sent, sendi
   const verb = { approved: "Approve", changes_requested: "Send back", rejected: "Reject" }[status];
   const label = isRest ? "Send the flagged outputs back" : `${verb} ${plural(isOfFlagged ? flagged.length : sample.outputs, "output")}`;
   const hint = repeated ? "The last attempt may have arrived. So exactly the same is sent again, and stored once." : "May be empty. Ctrl+Enter sends the review.";
-  return html`<${Dialog} title=${TITLES[status]} onClose=${close}>
-    <form class="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
+  const buttons = html`<${Button} onClick=${close} aria-disabled=${isBusy ? "true" : undefined}>Cancel<//>
+    <${Button} kind=${isApproval ? "primary" : "danger"} type="submit" form="review-finish" isBusy=${isBusy}>${label}<//>`;
+  return html`<${Dialog} title=${TITLES[status]} onClose=${close} actions=${buttons}>
+    <form id="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
       <p>${effectOf(status, sample, isOfFlagged)}</p>
-      ${isApproval && summary.warning && html`<p class="review-warning"><${Icon} name="alert" />${summary.warning}</p>`}
+      ${isApproval && summary.warning && html`<p class="warning">${summary.warning}</p>`}
       ${newer && html`<p class="review-outside">This job was reviewed meanwhile: <${Latest} review=${newer} /></p>`}
       <${About} ...${{ status, job, sample, summary }} />
       ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} group=${group} findings=${findings} outputs=${sample.sample} limit=${8} /></div>`}
@@ -67,10 +68,6 @@ export function Finish({ status, group, job, sample, summary, newer, sent, sendi
         ${(attributes) => html`<textarea ...${attributes} autofocus readonly=${Boolean(repeated)} rows="2" maxlength="10000" value=${comment} onInput=${(event) => setText(event.target.value)}></textarea>`}
       <//>
       <${Problem} error=${error} />
-      <div class="review-send">
-        <${Button} onClick=${close} aria-disabled=${isBusy ? "true" : undefined}>Cancel<//>
-        <${Button} kind=${isApproval ? "primary" : "danger"} type="submit" isBusy=${isBusy}>${label}<//>
-      </div>
     </form>
   <//>`;
 }
@@ -97,7 +94,7 @@ function FlaggedOnly({ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged 
     </div>`;
   }
   const options = [[true, `Only the ${count}`], [false, `All ${plural(sample.outputs, "output")}`]];
-  return html`<div class="actions">Applies to <${Choice} label="Outputs" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
+  return html`<div class="field"><h3>Applies to</h3><${Choice} label="Outputs" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
 }
 
 /** Returns the bodies of the requests: one review, or two if a job is approved without its flagged outputs. */

@@ -84,7 +84,7 @@ function Sections({ sample, isDone, group, job, outputs, output, decisions, onSh
   const unapproved = href(["groups", group, "outputs"], { job_id: job, approved: "false" });
   const mix = isWhole(sample)
     ? "This is the whole job, changed outputs first."
-    : html`Random outputs come last, changed or not: only they count for the statement above. <a href=${unapproved}>All not approved</a>`;
+    : html`Random outputs come last, changed or not: only they count for the statement above. <a href=${unapproved}>Show all that are not approved</a>`;
   return html`<div class="review-mix">
     <${Choice} label="Part of the sample" value=${sectionOf(sample, output)} onValue=${show} options=${options} />
     ${isDone ? html`<p class="review-done">All outputs of the sample are decided. Send the review.</p>` : html`<p class="muted">${mix}</p>`}

@@ -90,21 +90,21 @@ function Filter({ text, host, pages, setText, choose }) {
 }
 
 function None({ onImport }) {
-  return html`<${Panel}><${Empty} icon="sessions" title="No sessions yet">
+  return html`<${Empty} icon="sessions" title="No sessions yet">
     <p>Log in with your browser, copy a request as cURL or export its cookies, and import that here. Scrapers then get the login from the service.</p>
-    ${onImport && html`<p class="sessions-start"><${Button} kind="primary" icon="upload" onClick=${onImport}>Import a session<//></p>`}
-  <//><//>`;
+    ${onImport && html`<${Button} kind="primary" icon="upload" onClick=${onImport}>Import a session<//>`}
+  <//>`;
 }
 
 function Found({ sessions, leases }) {
-  if (!sessions.length) return html`<${Panel}><${Empty} icon="search" title="Nothing fits the filter">Check the name of the host.<//><//>`;
+  if (!sessions.length) return html`<${Empty} icon="search" title="Nothing fits the filter">Check the name of the host.<//>`;
   const rows = sessions.map((one) => ({ ...one, id: `${one.domain}/${one.profile}`, lease: leaseOf(leases, one) }));
   return html`<${Panel} flush><${Table} columns=${COLUMNS} rows=${rows} id="id" /><//>`;
 }
 
 const profile = ["Profile", (one) => html`<${Text}>${one.profile}<//>`];
 const COLUMNS = [
-  ["Host", (one) => html`<a class="sessions-host" href=${href(["sessions", one.domain], { profile: one.profile })}><${Text}>${one.domain}<//></a>`],
+  ["Host", (one) => html`<a class="groups-name" href=${href(["sessions", one.domain], { profile: one.profile })}><${Text}>${one.domain}<//></a>`],
   profile,
   ["Cookies", (one) => number(one.cookies), "number"],
   ["Local storage", (one) => number(one.local_storage), "number"],
@@ -173,7 +173,7 @@ export function LeasePanel({ leases, canEnd }) {
   const [ending, setEnding] = useState(null);
   if (leases.error) return html`<${Problem} error=${leases.error} onRetry=${leases.reload} />`;
   const columns = [
-    ["Host", (lease) => html`<a class="sessions-host" href=${href(["sessions", lease.domain.replace(/^\./, "")], { profile: lease.profile })}><${Text}>${lease.domain}<//></a>`],
+    ["Host", (lease) => html`<a class="groups-name" href=${href(["sessions", lease.domain.replace(/^\./, "")], { profile: lease.profile })}><${Text}>${lease.domain}<//></a>`],
     profile,
     ["Holder", (lease) => html`<${Holder} lease=${lease} />`],
     ["Since", (lease) => html`<${Time} at=${lease.acquire_date} />`],
@@ -194,7 +194,7 @@ function EndLease({ lease, leases, onClose }) {
     leases.reload();
     notify("The lease has ended.");
   };
-  return html`<${Confirm} title="End this lease?" label="End lease" action=${end} onClose=${onClose}>
+  return html`<${Confirm} title="End the lease" label="End lease" action=${end} onClose=${onClose}>
     <p>Another worker can then use <${Text}>${lease.domain}<//>. The holder keeps its copy of the login, but can no longer store changes.</p>
   <//>`;
 }

@@ -54,9 +54,9 @@ function Profiles({ domain, names, profile }) {
 }
 
 function Missing({ canWrite }) {
-  return html`<${Panel}><${Empty} icon="sessions" title="There is no session for this host and profile">
+  return html`<${Empty} icon="sessions" title="There is no session for this host and profile">
     ${canWrite ? "Import one, or go back to the list." : "It was deleted, or it has another name."}
-  <//><//>`;
+  <//>`;
 }
 
 function Content({ one, canWrite }) {
@@ -93,7 +93,7 @@ function Delete({ one, onClose }) {
     notify(`${plural(deleted, "record")} deleted.`);
     go(["sessions"]);
   };
-  return html`<${Confirm} title="Delete this session?" label="Delete session" action=${action} onClose=${onClose}>
+  return html`<${Confirm} title="Delete the session" label="Delete session" action=${action} onClose=${onClose}>
     <p>
       ${plural(one.cookies, "cookie")} and ${plural(one.local_storage, "local-storage entry", "local-storage entries")} of
       <strong><${Text}>${one.domain}<//></strong> in the profile <strong><${Text}>${one.profile}<//></strong> are deleted.

@@ -95,14 +95,14 @@ function Source({ onSource }) {
   return html`<div class=${`sessions-drop ${isOver ? "over" : ""}`} onDragOver=${over} onDragLeave=${() => setOver(false)} onDrop=${drop}>
       <span class="sessions-drop-icon"><${Icon} name="upload" /></span>
       <p><strong>Drop a file here</strong> or <${FileButton} onFile=${(file) => onSource(fromFile(file))} /></p>
-      <${Field} label="Or paste a text" class="sessions-paste">
+      <${Field} label="Or paste text" class="sessions-paste">
         ${(attributes) => html`<textarea ...${attributes} ref=${text} rows="3" autocomplete="off" autocapitalize="off" spellcheck=${false}
           placeholder="curl … -H 'Cookie: sid=…'" onPaste=${paste}></textarea>`}
       <//>
       <${Button} onClick=${typed}>Preview<//>
     </div>
     <div>
-      <h3>What is understood</h3>
+      <h3>Supported formats</h3>
       <ul class="sessions-formats">${OPTIONS.map(([name, title]) => html`<li key=${name} class="badge">${title}</li>`)}</ul>
     </div>
     <p class="hint">The document is sent only to this service. The preview shows no values, and nothing is stored before you confirm.</p>`;
@@ -136,7 +136,7 @@ function Preview({ source, options, setOptions, preview, error, onBack }) {
     <div class="sessions-options">
       <${TextField} label="Profile" hint="The account at the site, if there are several." placeholder="default" maxlength="200"
         value=${options.profile} onValue=${set("profile")} error=${problem?.of?.("profile")} />
-      <${SelectField} label="Format" value=${options.format} onValue=${set("format")} options=${[["auto", "Recognise it"], ...OPTIONS]} />
+      <${SelectField} label="Format" value=${options.format} onValue=${set("format")} options=${[["auto", "Recognise automatically"], ...OPTIONS]} />
       ${(missingUrl || options.url) && html`<${TextField} label="Page" hint="Address of the page that the cookies belong to." type="url"
         value=${options.url} onValue=${set("url")} error=${missingUrl && options.url ? missingUrl : undefined} />`}
     </div>

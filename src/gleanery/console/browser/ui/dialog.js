@@ -54,7 +54,7 @@ export function Confirm({ title, label, action, onClose, children }) {
   const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
     <${Button} kind="danger" isBusy=${isBusy} onClick=${() => run()}>${label}<//>`;
   return html`<${Dialog} title=${title} onClose=${onClose} actions=${buttons}>
-    <div>${children}</div>
+    ${children}
     <${Problem} error=${error} />
   <//>`;
 }

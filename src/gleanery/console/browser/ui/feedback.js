@@ -40,6 +40,7 @@ export function Loaded({ state, children }) {
   }
   const scope = state.error?.status === 403 && /the scope ([\w:]+)/.exec(state.error.message)?.[1];
   if (scope) return html`<${NoScope} scope=${scope} />`;
+  if (state.error?.status === 404) return html`<${Empty} icon="search" title="This page does not exist">It was deleted, or the address is wrong.<//>`;
   if (state.error) return html`<${Problem} error=${state.error} onRetry=${state.reload} />`;
   return html`<${Loading} />`;
 }

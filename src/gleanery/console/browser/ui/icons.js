@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 
 const PATHS = {
-  access: "M15.5 7.5a4 4 0 1 1-7 2.6 4 4 0 0 1 7-2.6ZM14 13l7 7m-3-3 2-2",
+  access: "M12.5 16a4.5 4.5 0 1 1-9 0 4.5 4.5 0 0 1 9 0Zm-1.3-3.2L20 4m-3.5 3.5L19 10",
   alert: "M12 9v4m0 3.5v.01M10.3 4.3 2.6 17.5A2 2 0 0 0 4.3 20.5h15.4a2 2 0 0 0 1.7-3L13.7 4.3a2 2 0 0 0-3.4 0Z",
   arrow: "M5 12h14m-6-6 6 6-6 6",
   audit: "M8 3h8l4 4v14H4V3h4Zm0 7h8m-8 4h8m-8 4h5",

@@ -49,12 +49,11 @@ export function shortUrl(text) {
 }
 
 /** A link to a page outside. */
-export function SourceLink({ url: text, short = false }) {
+export function SourceLink({ url: text }) {
   const url = safeUrl(text);
   if (!url) return html`<${Text}>${text}<//>`;
-  const shown = short ? url.host : shortUrl(text);
   return html`<a class="source" href=${url.href} target="_blank" rel="noreferrer noopener" title=${url.href}
-    ><bdi>${visible(shown)}</bdi><${Icon} name="link" label="opens a new tab" /></a>`;
+    ><bdi>${visible(shortUrl(text))}</bdi><${Icon} name="link" label="opens a new tab" /></a>`;
 }
 
 /** A time as "2 min. ago", with the exact time on hover. show: another text of it. */
