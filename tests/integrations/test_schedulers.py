@@ -165,7 +165,8 @@ def test_the_page_says_how_to_try_it_with_the_example_shop(project: Project) -> 
     clone.mkdir(parents=True)
     spider = (ROOT / "examples" / "scrapy_shop.py").read_text()
     (clone / "scrapy_shop.py").write_text(spider.replace("http://127.0.0.1:8080", project.shop.url))
-    text = (HOW_TO / "schedule-with-cron.md").read_text().split("## Try it with the example shop")[1]
+    page = (HOW_TO / "schedule-with-cron.md").read_text()
+    _, text = page.split("## Try it with the example shop")
     commands = [example.command for example in examples(text)]
     script = "\n".join(commands).replace("/srv/scraper", str(project.folder))
     project.run("sh", "-ec", script, CLONE=str(clone.parent))

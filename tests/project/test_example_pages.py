@@ -23,7 +23,8 @@ RUN_BY = {
 """Tests that run the examples of a page, beside ``test_examples.py``.
 
 Of the pages about schedulers, they run the crontab line, the files in examples/ and the commands
-with the example shop, but not those under "Install it". Of the page about copies, they run the query of DuckDB only.
+with the example shop, but not those under "Install it". Of the page about copies, they run the
+query of DuckDB only.
 """
 
 NOT_RUN = {
