@@ -55,7 +55,7 @@ demo: $(VENV)/.runtime
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 6 --dist worksteal --durations=10
 
 quick: $(VENV)/.dev
-	$(PYTEST) -m 'not thorough and not extended' $(ARGS)
+	$(PYTEST) -n 4 -m 'not thorough and not extended' $(ARGS)
 
 test: $(VENV)/.dev chromium-if-possible
 	$(PYTEST) -m 'not extended' $(ARGS)

@@ -34,10 +34,11 @@ with DAG(
     # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
     scrape = BashOperator(
         task_id="scrape",
-        bash_command="start=$(date -u +%FT%TZ) && venv/bin/scrapy crawl shop && "
-        "venv/bin/python check_scrape.py shop-prices shop --since $start --outputs 290",
+        bash_command="start=$(date -u +%FT%TZ) && "
+        "venv/bin/scrapy crawl shop -s GLEANERY_GROUP=daily-prices && "
+        "venv/bin/python check_scrape.py daily-prices shop --since $start --outputs 290",
     )
     sync = BashOperator(
-        task_id="sync", bash_command="venv/bin/gleanery pull shop-prices -o copy --quiet"
+        task_id="sync", bash_command="venv/bin/gleanery pull daily-prices -o copy --quiet"
     )
     scrape >> sync

@@ -29,21 +29,21 @@ def run(command: str) -> None:
 
 
 @dg.asset(retry_policy=RETRIES)
-def shop_prices() -> None:
-    """The outputs of the group shop-prices."""
+def daily_prices() -> None:
+    """The outputs of the group daily-prices."""
     start = datetime.now(UTC).isoformat(timespec="seconds")
-    run("scrapy crawl shop")
+    run("scrapy crawl shop -s GLEANERY_GROUP=daily-prices")
     # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
-    run(f"python check_scrape.py shop-prices shop --since {start} --outputs 290")
+    run(f"python check_scrape.py daily-prices shop --since {start} --outputs 290")
 
 
-@dg.asset(deps=[shop_prices], retry_policy=RETRIES)
-def shop_prices_copy() -> None:
+@dg.asset(deps=[daily_prices], retry_policy=RETRIES)
+def daily_prices_copy() -> None:
     """Files with the changes of the group."""
-    run("gleanery pull shop-prices -o copy --quiet")
+    run("gleanery pull daily-prices -o copy --quiet")
 
 
-job = dg.define_asset_job("shop", [shop_prices, shop_prices_copy])
+job = dg.define_asset_job("shop", [daily_prices, daily_prices_copy])
 
 
 @dg.schedule(job=job, cron_schedule="0 4 * * *", execution_timezone="UTC")
@@ -58,4 +58,6 @@ def daily(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.
         yield dg.RunRequest()
 
 
-definitions = dg.Definitions(assets=[shop_prices, shop_prices_copy], jobs=[job], schedules=[daily])
+definitions = dg.Definitions(
+    assets=[daily_prices, daily_prices_copy], jobs=[job], schedules=[daily]
+)

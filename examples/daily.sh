@@ -18,8 +18,9 @@ retry() {
 # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
 scrape() {
     start=$(date -u +%FT%TZ)
-    timeout 3h scrapy crawl shop && python check_scrape.py shop-prices shop --since "$start" --outputs 290
+    timeout --foreground 3h scrapy crawl shop -s GLEANERY_GROUP=daily-prices &&
+        python check_scrape.py daily-prices shop --since "$start" --outputs 290
 }
 
 retry scrape
-retry gleanery pull shop-prices -o copy --quiet
+retry gleanery pull daily-prices -o copy --quiet

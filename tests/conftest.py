@@ -30,19 +30,28 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+# Their long tests find little on this engine.
+_ONE_ENGINE = {"test_isolation": "sqlite", "test_contract": "postgres"}
+_CONSOLE_API = Path(__file__).parent / "api" / "console"
 _CLIENT_FOLDERS = (Path("tests/client"), Path("tests/cli/data"))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let make quick run no test in a browser, and make test those of the client on SQLite only."""
+    """Choose what make quick and make test leave out: browsers, and second engines."""
     folders = [config.rootpath / folder for folder in _CLIENT_FOLDERS]
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.thorough)
         parameters = getattr(item, "callspec", None)
-        if parameters is None or parameters.params.get("engine") != "postgres":
+        engine = None if parameters is None else parameters.params.get("engine")
+        takes_seconds = item.get_closest_marker("thorough") is not None
+        if takes_seconds and engine == _ONE_ENGINE.get(item.path.stem, ""):
+            item.add_marker(pytest.mark.extended)
+        if engine != "postgres":
             continue
+        if _CONSOLE_API in item.path.parents:
+            item.add_marker(pytest.mark.thorough)
         if any(folder in item.path.parents for folder in folders):
             item.add_marker(pytest.mark.extended)
 

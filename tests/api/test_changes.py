@@ -200,6 +200,7 @@ def test_an_output_is_deleted_through_its_own_group_and_organization_only(
         assert len(owner.items("group")) == 1
 
 
+@pytest.mark.thorough
 def test_a_job_is_deleted_with_its_outputs_and_reviews(client: Client) -> None:
     client.store("group", *(output(n, job_id=f"j{n % 2}") for n in range(3000)))
     client.post("/v1/reviews/group", json={"job_id": "j1", "status": "approved"})

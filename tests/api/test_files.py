@@ -84,6 +84,7 @@ def with_file(number: int, file_id: str) -> dict[str, Any]:
 # --- uploads ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_uploaded_file_is_found_by_its_source(scraper: Client) -> None:
     query = {"source_url": "https://a/x.pdf", "etag": '"v1"', "filename": "x.pdf"}
     stored = upload(scraper, **query)

@@ -37,6 +37,8 @@ LINE = json.loads(str(EXAMPLES["export_outputs"].response).splitlines()[0])
 LINE = json.dumps(LINE | {"data": {"text": "x" * 600}}).encode() + b"\n"
 NOT_STORED = (b"\\u0000", b"1e400")
 
+pytestmark = pytest.mark.thorough
+
 
 def store_all_kinds(client: Client) -> None:
     """Stores outputs of which each key has values of several kinds."""

@@ -48,7 +48,7 @@ def test_commands_are_completed() -> None:
 
 def test_options_and_subcommands_are_completed() -> None:
     assert completions("gleanery", "token", "cr") == ["create"]
-    assert completions("gleanery", "serve", "--po") == ["--pool-size", "--port"]
+    assert completions("gleanery", "serve", "--po") == ["--pool-size", "--pooling", "--port"]
 
 
 def test_completion_shows_no_warning() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.outputs import output
+from tests.support.process import environment
 from tests.support.service import DAY, Clock, Service
 from tests.support.warehouse import Warehouse, copied, isolate_dlt, source, stored
 
@@ -16,6 +20,8 @@ pytestmark = [
     pytest.mark.thorough,
     pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="session"),
 ]
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
 @pytest.fixture
@@ -68,6 +74,71 @@ def test_a_lost_position_puts_no_change_into_the_log_twice(
     assert sorted(row["data__number"] for row in log) == [0, 1, 2, 3, 4, 5]
     assert len(restarted.rows("changes_group__data__list")) == 10
     assert copied(restarted) == stored(client)
+
+
+def test_a_group_of_another_organization_or_database_is_an_error(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client, other = timed_service.client(), timed_service.client(organization="other")
+    client.store("group", output(1))
+    other.store("group", output(2))
+    warehouse.load(source(timed_service, client, changes=True))
+    with pytest.raises(Exception, match=r"had the number \d+, .* another organization"):
+        warehouse.load(source(timed_service, other))
+    assert warehouse.load(source(timed_service, other), refresh="drop_resources")
+
+
+def test_a_position_that_the_group_never_had_is_an_error(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client = timed_service.client()
+    client.store("group", output(1))
+    loaded = source(timed_service, client)
+    warehouse.load(loaded)
+    with warehouse.pipeline.managed_state() as state:
+        resources = state["sources"]["gleanery"]["resources"]
+        resources["outputs_group"]["cursor"] += 10**6
+    with pytest.raises(Exception, match=r"no changes at the position.*new database"):
+        warehouse.load(source(timed_service, client))
+
+
+def test_the_rows_of_a_deleted_group_are_removed(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client = timed_service.client()
+    client.store("group", output(1))
+    warehouse.load(source(timed_service, client))
+    client.delete("/v1/groups/group")
+    warehouse.load(source(timed_service, client))
+    assert copied(warehouse) == {}
+    client.store("group", output(2))
+    warehouse.load(source(timed_service, client))
+    assert copied(warehouse) == stored(client)
+
+
+@pytest.mark.parametrize(
+    ("page", "group", "file"),
+    [
+        ("how-to/sync-into-a-warehouse-with-dlt.md", "warehouse-prices", "prices.duckdb"),
+        ("tutorial-shop.md", "shop-scrapy", "shop.duckdb"),
+    ],
+)
+def test_the_programs_of_the_pages_load_everything_in_each_folder(
+    timed_service: Service, tmp_path: Path, page: str, group: str, file: str
+) -> None:
+    client = timed_service.client()
+    client.store(group, output(1))
+    text = (DOCS / page).read_text().replace("http://127.0.0.1:8000", timed_service.url)
+    program, *_ = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    variables = environment(
+        SOURCES__GLEANERY__TOKEN=str(client.token),
+        DLT_DATA_DIR=str(tmp_path / "home"),
+        RUNTIME__DLTHUB_TELEMETRY="false",
+    )
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        subprocess.run([sys.executable, "-c", program], cwd=folder, env=variables, check=True)
+        assert (folder / file).exists()
 
 
 def pipeline_into_files(folder: Path) -> Any:

@@ -26,8 +26,9 @@ NOTEBOOK = ROOT / "examples" / "prices.ipynb"
 _BLOCK = re.compile(r"^```(python|text)\n(.*?)^```", re.M | re.S)
 _NEXT_SCRAPE = """
 from tests.support.shop_data import push_products
-push_products(client, "prices", day=2)
+push_products(client, "notebook-prices", day=2)
 """
+_SCRAPE_AGAIN = "and scrape it again with the same command. Then:\n"
 _MARKED = f"```python{_NEXT_SCRAPE}```\n"
 
 
@@ -36,14 +37,15 @@ def variables(service: Service) -> dict[str, str]:
     """Variables of a client of a group with the products of the first day."""
     token = service.token()
     with Client(service.url, token) as client:
-        push_products(client, "prices")
+        push_products(client, "notebook-prices")
     return {"GLEANERY_URL": service.url, "GLEANERY_TOKEN": token}
 
 
 def cells(page: str) -> Iterator[tuple[str, str]]:
     """Python blocks of a page, each with the output that the page shows after it."""
     program = ""
-    for language, text in _BLOCK.findall(page.replace("After the next scrape:", _MARKED)):
+    assert _SCRAPE_AGAIN in page
+    for language, text in _BLOCK.findall(page.replace(_SCRAPE_AGAIN, f"\n{_MARKED}")):
         if language == "text":
             yield program, text
             program = ""
@@ -76,9 +78,8 @@ def test_the_notebook_runs_and_has_no_stored_output(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GLEANERY_GROUP", "prices")
     with Client() as client:
-        assert push_products(client, "prices", day=2).updated == 12
+        assert push_products(client, "notebook-prices", day=2).updated == 12
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count for cell in code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,9 +19,11 @@ import pytest
 
 from examples.shop import Shop, running_shop
 from gleanery.values import timestamps
+from tests.support.examples import examples
 from tests.support.process import free_port
 from tests.support.scrapy_project import create_project, project_environment
 from tests.support.service import DAY, Client, Clock, Service
+from tests.support.waiting import wait_until
 
 # The schedulers do not depend on the engine.
 pytestmark = [
@@ -131,11 +134,50 @@ def test_two_cron_jobs_do_not_overlap(project: Project) -> None:
     assert not (project.folder / "copy").exists()
 
 
+def test_a_script_that_is_stopped_stops_the_scraper(project: Project) -> None:
+    """As with Ctrl-C, the signal goes to the process group of the script."""
+    scraper, started = project.folder / "venv/bin/scrapy", project.folder / "started"
+    scraper.write_text(
+        f"#!/bin/sh\necho $$ > {started}.new\nmv {started}.new {started}\nexec sleep 60"
+    )
+    script = subprocess.Popen(
+        ["sh", "daily.sh"], cwd=project.folder, env=project.environment, start_new_session=True
+    )
+    wait_until(started.exists, 60)
+    os.killpg(script.pid, signal.SIGTERM)
+    assert script.wait(60) != 0
+    wait_until(lambda: not is_running(int(started.read_text())), 30)
+
+
+def is_running(pid: int) -> bool:
+    """A process whose parent has not read its status yet has ended, too."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.extended
+def test_the_page_says_how_to_try_it_with_the_example_shop(project: Project) -> None:
+    for name in ("scrapy.cfg", "shop_settings.py", "shop_spider.py"):
+        (project.folder / name).unlink()
+    clone = project.folder.parent / "clone" / "examples"
+    clone.mkdir(parents=True)
+    spider = (ROOT / "examples" / "scrapy_shop.py").read_text()
+    (clone / "scrapy_shop.py").write_text(spider.replace("http://127.0.0.1:8080", project.shop.url))
+    page = (HOW_TO / "schedule-with-cron.md").read_text()
+    _, text = page.split("## Try it with the example shop")
+    commands = [example.command for example in examples(text)]
+    script = "\n".join(commands).replace("/srv/scraper", str(project.folder))
+    project.run("sh", "-ec", script, CLONE=str(clone.parent))
+    assert len(project.copied()) == 300
+
+
 # --- the check ------------------------------------------------------------------------------------
 
 
 def check(project: Project, outputs: int, since: str, expected: int) -> str:
-    program = ("venv/bin/python", "check_scrape.py", "shop-prices", "shop")
+    program = ("venv/bin/python", "check_scrape.py", "daily-prices", "shop")
     options = ("--outputs", str(outputs), "--since", since)
     done = project.run(*program, *options, expected=expected)
     return done.stdout + done.stderr
@@ -154,7 +196,7 @@ def now(clock: Clock) -> str:
 def store_scrape(project: Project, **data: int) -> None:
     urls = [f"https://shop.example/{n}" for n in range(100)]
     items = [{"job_id": "shop", "source_url": url, "data": data} for url in urls]
-    project.client.store("shop-prices", *items)
+    project.client.store("daily-prices", *items)
 
 
 def test_the_check_reports_a_small_scrape_and_a_lost_field(

@@ -80,4 +80,4 @@ def test_a_crawl_can_be_stopped_if_neither_the_service_nor_the_disk_takes_items(
     run = project.finish(process)
     assert run.stats["finish_reason"] == "shutdown", run.log
     assert run.count("lost") == 1000
-    assert "items are lost: neither Gleanery nor the disk takes them" in run.log
+    assert "items are lost: neither Gleanery nor the disk takes items" in run.log

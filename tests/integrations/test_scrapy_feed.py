@@ -41,7 +41,11 @@ def kept(folder: Path) -> list[Path]:
     return list(folder.glob(".scrapy/gleanery/feeds/*"))
 
 
-@pytest.mark.parametrize("reactor", [ASYNCIO, SELECT], ids=["asyncio", "select"])
+@pytest.mark.parametrize(
+    "reactor",
+    [ASYNCIO, pytest.param(SELECT, marks=pytest.mark.extended)],
+    ids=["asyncio", "select"],
+)
 def test_a_feed_is_stored(service: Service, client: Client, tmp_path: Path, reactor: str) -> None:
     settings = settings_of(service, client, TWISTED_REACTOR=reactor)
     done = crawl(tmp_path, "ItemSpider", settings, number=2500)
@@ -130,6 +134,7 @@ def test_the_next_run_sends_a_feed_that_could_not_be_sent(
     assert list(tmp_path.glob(".scrapy/gleanery/*/*")) == []
 
 
+@pytest.mark.extended
 def test_the_command_line_of_scrapy(service: Service, client: Client, tmp_path: Path) -> None:
     (tmp_path / "spider.py").write_text(
         f"from {SPIDERS} import ItemSpider\nclass Mine(ItemSpider):\n  pass\n"

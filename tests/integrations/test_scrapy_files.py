@@ -87,6 +87,7 @@ def test_a_file_that_the_service_has_is_not_downloaded(
         assert second.stats["gleanery/unchanged"] == 288
 
 
+@pytest.mark.extended
 def test_another_reactor(service: Service, client: Client, tmp_path: Path) -> None:
     settings = shop_settings(service, client, TWISTED_REACTOR=SELECT)
     with running_shop() as shop:
@@ -140,6 +141,7 @@ def test_a_new_version_is_downloaded(
     assert files_of(client) == [("files[0]", checksum(b"second"))]
 
 
+@pytest.mark.extended
 def test_a_site_without_versions_or_head_requests(
     service: Service, client: Client, site: FileSite, tmp_path: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_file_that_fails_is_left_out(
     assert files_of(client) == [("files[0]", checksum(b"first"))]
 
 
+@pytest.mark.extended
 def test_a_file_waits_until_the_service_responds_again(
     service: Service, client: Client, site: FileSite, gate: Forwarder, tmp_path: Path
 ) -> None:

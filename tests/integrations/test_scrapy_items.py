@@ -127,6 +127,7 @@ def test_an_item_without_json_is_an_error_of_that_item(project: Project, client:
     run = project.run(_UNUSABLE)
     assert (run.count("created"), run.count("invalid")) == (1, 4)
     assert run.log.count("Error processing") == 4
+    assert run.log.count("InvalidItem: The field 'value': ") == 3
     for reason in ("NaN", "type object is not JSON", "GLEANERY_URL_FIELD", "surrogate"):
         assert reason in run.log
     assert data(client) == [{"url": "u:4"}]
@@ -163,6 +164,7 @@ def test_one_key_field_makes_the_keys(
     assert "sku is missing" in run.log
 
 
+@pytest.mark.extended
 def test_several_key_fields_are_those_of_the_group(project: Project, client: Client) -> None:
     names = {"GLEANERY_URL_FIELD": "link", "GLEANERY_KEY_FIELDS": "country,sku"}
     run = project.run(_KEYED, "-a", "day=1", **names)
@@ -172,6 +174,7 @@ def test_several_key_fields_are_those_of_the_group(project: Project, client: Cli
     assert client.get("/v1/groups/items").json()["key_fields"] == ["country", "sku"]
 
 
+@pytest.mark.extended
 def test_other_key_fields_than_those_of_the_group_are_an_error(
     project: Project, client: Client
 ) -> None:
@@ -207,6 +210,7 @@ def test_outputs_refer_to_the_files_of_their_items(project: Project, client: Cli
     }
 
 
+@pytest.mark.extended
 def test_batches_are_sent_when_they_are_old(project: Project, client: Client) -> None:
     spider = """
     async def parse(self, response):

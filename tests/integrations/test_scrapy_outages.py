@@ -93,12 +93,14 @@ def test_the_next_run_sends_first_what_an_earlier_one_could_not_send(
     gate.stop()
     run = project.run(_SLOW, "-a", "pages=4", "-a", "value=old")
     assert (run.count("spooled"), run.count("created")) == (200, 0)
-    assert "the next run of this spider sends them first" in run.log
+    assert run.count("left_in_spool") == 200
+    assert "200 items could not be sent: " in run.log
+    assert "The next run of this spider begins with them" in run.log
     assert project.spooled()
     gate.start()
     again = project.run(_SLOW, "-a", "pages=2", "-a", "value=new")
     assert (again.count("sent_from_spool"), again.count("created")) == (200, 200), again.log
-    assert again.count("updated") == 100
+    assert (again.count("updated"), again.count("left_in_spool")) == (100, 0)
     assert values(client) == {url: "new" if url in urls(100) else "old" for url in urls(200)}
     assert not project.spooled()
     assert list(project.folder.glob(".scrapy/gleanery/*")) == []

@@ -42,7 +42,7 @@ def test_a_token_that_cannot_read_the_key_fields_stores_nothing(
     token = service.token(organization, frozenset({"outputs:write"}))
     sender = RunningSender(tmp_path, service.url, token, key_fields=names)
     sender.run(line(1, **({"key": "1"} if len(names) == 1 else {})))
-    assert sender.counts == {"failures": 1, "spooled": 1}
+    assert sender.counts == {"failures": 1, "spooled": 1, "left_in_spool": 1}
     assert len(client.items("items")) == 1
     again = RunningSender(tmp_path, service.url, str(client.token), key_fields=names)
     again.run()
@@ -191,6 +191,41 @@ def test_every_invalid_item_is_kept(
     assert kept == [*lines[0:400:2], *lines[400:402], *lines[402::2]]
     assert "252 invalid items are not stored" in caplog.text
     assert f"gleanery push items {sender.rejected.path}" in caplog.text
+
+
+def test_messages_about_one_item_are_in_the_singular(
+    service: Service, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.put("/v1/groups/items", json={"schema": {"required": ["price"]}})
+    sender = RunningSender(tmp_path, service.url, client.token)
+    sender.run(line(1))
+    assert (
+        f"1 invalid item is not stored. It is in {sender.rejected.path}. When it is" in caplog.text
+    )
+    RunningSender(tmp_path, service.url, "unknown").run(line(1))
+    assert "1 item could not be sent: " in caplog.text
+    assert (
+        f"It is in {sender.spool.folder}. The next run of this spider begins with it" in caplog.text
+    )
+
+
+def test_items_that_are_left_are_counted_apart_from_those_of_earlier_runs(
+    gate: Forwarder, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RunningSender(tmp_path, gate_url(gate), "unknown").run(line(1), line(2), line(3))
+    sender = RunningSender(tmp_path, gate_url(gate), client.token)
+    remove_first = sender.spool.remove_first
+
+    def remove_and_interrupt() -> None:
+        remove_first()
+        gate.stop()
+
+    monkeypatch.setattr(sender.spool, "remove_first", remove_and_interrupt)
+    sender.run(line(4))
+    counted = {
+        name: sender.counts[name] for name in ("sent_from_spool", "spooled", "left_in_spool")
+    }
+    assert counted == {"sent_from_spool": 3, "spooled": 1, "left_in_spool": 1}
 
 
 def test_kept_items_can_be_pushed_when_they_are_valid(

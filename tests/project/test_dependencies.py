@@ -304,12 +304,14 @@ def test_a_known_vulnerability_fails_the_check() -> None:
     assert "PYSEC-2026-1" in done.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_an_advisory_service_that_fails_midway_fails_the_check() -> None:
     with answering(Advisories(then=500)) as server:
         assert look_up(server.url).returncode == 1
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 @pytest.mark.parametrize("status", [403, 404, 502, 203])
 def test_an_unexpected_response_of_the_advisory_service_skips_the_check(status: int) -> None:
@@ -319,6 +321,7 @@ def test_an_unexpected_response_of_the_advisory_service_skips_the_check(status: 
     assert len(server.asked) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_an_unreachable_advisory_service_skips_the_check() -> None:
     url = f"http://127.0.0.1:{free_port()}/"
@@ -326,6 +329,7 @@ def test_an_unreachable_advisory_service_skips_the_check() -> None:
     assert_not_audited(look_up("http://advisories.invalid/"), "http://advisories.invalid/")
 
 
+@pytest.mark.extended
 @pytest.mark.thorough
 def test_an_advisory_service_that_does_not_respond_skips_the_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -22,11 +22,13 @@ RUN_BY = {
 }
 """Tests that run the examples of a page, beside ``test_examples.py``.
 
-Of the pages about schedulers, they run the crontab line and the files in examples/, but not the
-commands under "Install it". Of the page about copies, they run the query of DuckDB only.
+Of the pages about schedulers, they run the crontab line, the files in examples/ and the commands
+with the example shop, but not those under "Install it". Of the page about copies, they run the
+query of DuckDB only.
 """
 
 NOT_RUN = {
+    "docs/README.md": "it installs Gleanery; tests/project/test_base_install.py does that",
     "docs/command-line.md": "its commands name a service and tokens that do not exist",
     "docs/fuzzing.md": "make fuzz takes an hour",
     f"{_HOW_TO}/export-to-parquet-and-csv.md": "not yet: it needs a bucket",

@@ -162,6 +162,7 @@ def test_an_expired_token_is_rejected(timed_service: Service, clock: Clock) -> N
 _organizations = itertools.count(1)
 
 
+@pytest.mark.thorough
 def test_a_token_is_created_used_listed_and_revoked(service: Service) -> None:
     name = f"Command & Line {os.getpid()}-{next(_organizations)}"
     made = gleanery_in_process("token", "create", "--organization", name, *where(service))

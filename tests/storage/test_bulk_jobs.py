@@ -202,6 +202,7 @@ def test_a_group_accepts_no_local_storage_while_it_is_deleted(
     assert client.post("/v1/local-storage", json=[entry]).json()["created"] == 1
 
 
+@pytest.mark.thorough
 def test_a_rejection_covers_outputs_that_move_meanwhile(client: Client, service: Service) -> None:
     client.store("group", output(1), output(2))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})

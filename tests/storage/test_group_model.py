@@ -415,7 +415,7 @@ def test_the_service_agrees_with_the_model(service: Service, clock: Clock) -> No
     run_state_machine_as_test(
         machine(service, clock),
         settings=settings(
-            max_examples=EXAMPLES or 8,
+            max_examples=EXAMPLES or 4,
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=not EXAMPLES,

@@ -98,6 +98,7 @@ def test_entries_are_filtered(service: Service, client: Client) -> None:
         assert about_new["about"]["person"] == PERSON
 
 
+@pytest.mark.thorough
 def test_a_rare_action_is_found_in_bounded_steps(service: Service, client: Client) -> None:
     organization_id = organization_of(client)
     append(service, organization_id, 1, "restore")

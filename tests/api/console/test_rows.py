@@ -127,6 +127,7 @@ def store_mixture(client: Client) -> None:
     client.store("group", *changed[::4])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("filters", FILTERS, ids=lambda filters: "+".join(filters))
 def test_filters_find_what_the_api_finds(
     client: Client, console: ConsoleClient, filters: dict[str, str]
@@ -230,6 +231,7 @@ def test_an_unknown_country_is_rejected_unless_an_output_has_it(
     assert "Do you mean" not in answers["Nowhere at all"].text
 
 
+@pytest.mark.thorough
 def test_large_outputs_end_a_page_early(client: Client, console: ConsoleClient) -> None:
     for number in range(12):
         data = {"number": number, "text": f"{number}" * 1_000_000}

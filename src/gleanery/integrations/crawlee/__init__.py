@@ -4,7 +4,8 @@ try:
     import crawlee as _crawlee  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "gleanery.integrations.crawlee needs Crawlee: pip install 'gleanery[crawlee]'",
+        "gleanery.integrations.crawlee needs Crawlee: pip install 'gleanery[crawlee]' "
+        "(in a clone '.[crawlee]')",
         name=error.name,
     ) from error
 

@@ -8,7 +8,8 @@ except ModuleNotFoundError as error:
     if error.name != "dlt":
         raise
     raise ModuleNotFoundError(
-        "gleanery.integrations.dlt needs dlt: pip install 'gleanery[dlt]'", name="dlt"
+        "gleanery.integrations.dlt needs dlt: pip install 'gleanery[dlt]' (in a clone '.[dlt]')",
+        name="dlt",
     ) from error
 
 from gleanery.integrations.dlt.source import gleanery_source

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gleanery.client import Group
 from gleanery.client.filters import View
+
+_ADVICE = 'Use another pipeline, or replace its tables: pipeline.run(…, refresh="drop_resources")'
 
 
 class Position:
@@ -21,9 +24,26 @@ class Position:
         if stored != source:
             raise ValueError(
                 f"The resource {resource!r} was loaded from {_describe(stored)}, not from "
-                f"{_describe(source)}. Use another pipeline, or replace its tables: "
-                'pipeline.run(…, refresh="drop_resources")'
+                f"{_describe(source)}. {_ADVICE}"
             )
+
+    def require_same_group(self, resource: str, group: Group) -> None:
+        """Raise ValueError if the rows come from another group with the same name.
+
+        Each organization and each database has its own groups. A deleted group keeps its number.
+        """
+        number = self._state.setdefault("group_number", group.id)
+        if number != group.id:
+            reason = f"it had the number {number}, and has the number {group.id} now"
+        elif self.cursor > group.cursor:
+            reason = "it has no changes at the position of the last run"
+        else:
+            return
+        raise ValueError(
+            f"The group {group.group_id!r} is not the one from which {resource!r} was loaded: "
+            f"{reason}. The token belongs to another organization, or the service has a new "
+            f"database. {_ADVICE}"
+        )
 
     @property
     def cursor(self) -> int:

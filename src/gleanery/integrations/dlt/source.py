@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import dlt
@@ -10,7 +11,7 @@ from dlt.common import logger
 from dlt.extract import DltResource
 from msgspec import Raw
 
-from gleanery.client import Client, CursorExpired
+from gleanery.client import Client, CursorExpired, NotFound
 from gleanery.client.filters import View
 from gleanery.integrations.dlt import tables
 from gleanery.integrations.dlt.member_names import MemberNames
@@ -139,6 +140,8 @@ def _load(
     feed: Feed, client: Client, position: Position, to_row: Callable[[Raw, Paths], Row]
 ) -> Iterator[list[Row]]:
     """Yield the rows of each page. The position is moved first, because dlt may stop after one."""
+    with suppress(NotFound):  # the group is deleted, and its feed says which rows to remove
+        position.require_same_group(feed.resource, client.group(feed.group))
     pager = client.changes(
         feed.group, cursor=position.cursor, view=feed.view, page_size=feed.page_size
     )
@@ -146,8 +149,15 @@ def _load(
     names = MemberNames(feed.group)
     for page in pager.raw_pages():
         if doubles is None:
-            doubles = paths_of_doubles(client.fields(feed.group))
+            doubles = _read_paths_of_doubles(client, feed.group)
         rows = [to_row(change, doubles) for change in page]
         position.cursor = rows[-1]["cursor"]
         yield names.separate(rows)
     position.cursor = pager.cursor
+
+
+def _read_paths_of_doubles(client: Client, group: str) -> Paths:
+    try:
+        return paths_of_doubles(client.fields(group))
+    except NotFound:  # the group is deleted: its changes are deletions, which have no data
+        return []

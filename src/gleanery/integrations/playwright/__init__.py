@@ -7,6 +7,7 @@ try:
     import playwright as _playwright  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "gleanery.integrations.playwright needs Playwright: pip install 'gleanery[playwright]'",
+        "gleanery.integrations.playwright needs Playwright: pip install 'gleanery[playwright]' "
+        "(in a clone '.[playwright]')",
         name=error.name,
     ) from error

@@ -6,7 +6,8 @@ try:
     import scrapy as _scrapy  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "The integration with Scrapy needs Scrapy: pip install 'gleanery[scrapy]'"
+        "The integration with Scrapy needs Scrapy: pip install 'gleanery[scrapy]' "
+        "(in a clone '.[scrapy]')"
     ) from error
 
 from gleanery.integrations.scrapy.addon import Addon

@@ -25,6 +25,7 @@ from gleanery.integrations.scrapy.pushes import OutputPusher
 from gleanery.integrations.scrapy.rejected import RejectedItems, plain_name
 from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 from gleanery.integrations.scrapy.spool import Spool
+from gleanery.integrations.scrapy.wording import items_are, they_are
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -75,9 +76,10 @@ class _Outcome:
                 "with this group and job sends them first"
             )
         if number := self.counts["rejected"]:
-            yield f"{number} items are invalid. {self.rejected.advice()}"
+            yield f"{items_are(number)} invalid. {self.rejected.advice(number)}"
         if number := self.counts["unusable"]:
-            yield f"{number} items have no URL or no key. They are in {self.unusable.path}"
+            subject, path = items_are(number), self.unusable.path
+            yield f"{subject} without a URL or a key. {they_are(number)} in {path}"
 
 
 class GleaneryFeedStorage(BlockingFeedStorage):

@@ -40,15 +40,19 @@ class ItemEncoder:
     def _encode(self, output: dict[str, Any]) -> bytes:
         try:
             return self._to_json(output).encode()
-        except UnicodeEncodeError:
-            raise InvalidItem("a lone surrogate, which UTF-8 cannot encode") from None
-        except RecursionError:
-            raise InvalidItem("nested too deep") from None
-        except TypeError as error:  # names the type that has no JSON form
-            raise InvalidItem(str(error)) from None
-        except ValueError:
-            reason = "NaN, Infinity, or a reference to itself: JSON has none of them"
+        except (ValueError, TypeError, RecursionError) as error:
+            reason = _explain(error)
+            for name, value in output["data"].items():
+                if not self._has_json(value):
+                    raise InvalidItem(f"The field {name!r}: {reason}") from None
             raise InvalidItem(reason) from None
+
+    def _has_json(self, value: Any) -> bool:
+        try:
+            self._to_json(value).encode()
+        except (ValueError, TypeError, RecursionError):
+            return False
+        return True
 
     def _url(self, data: dict[str, Any]) -> str:
         url = data.get(self._url_field)
@@ -87,6 +91,18 @@ class _Encoder(ScrapyJSONEncoder):
             except TypeError:  # values without an order
                 return sorted(o, key=repr)
         return super().default(o)
+
+
+def _explain(error: Exception) -> str:
+    """Return the reason why a value has no JSON text."""
+    match error:
+        case UnicodeEncodeError():
+            return "a lone surrogate, which UTF-8 cannot encode"
+        case RecursionError():
+            return "nested too deep"
+        case ValueError():
+            return "NaN, Infinity, or a reference to itself: JSON has none of them"
+    return str(error)  # names the type that has no JSON form
 
 
 def _to_dict(item: Any) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gleanery.integrations.scrapy.wording import they_are
+
 
 class RejectedItems:
     """File with the rejected items of one crawl. The first one creates it."""
@@ -23,10 +25,13 @@ class RejectedItems:
         with open(descriptor, "wb") as file:
             file.writelines(line + b"\n" for line in lines)
 
-    def advice(self) -> str:
-        """Return a sentence that says how to store the items later."""
+    def advice(self, number: int) -> str:
+        """Return sentences that say where these items are, and how to store them later."""
         command = shlex.join(["gleanery", "push", self._group, str(self.path)])
-        return f"They are in {self.path}. When they are valid, store them with: {command}"
+        condition = (
+            "When it is valid, store it" if number == 1 else "When they are valid, store them"
+        )
+        return f"{they_are(number)} in {self.path}. {condition} with: {command}"
 
 
 def plain_name(name: str) -> str:

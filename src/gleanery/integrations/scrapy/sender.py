@@ -16,6 +16,7 @@ from gleanery.integrations.scrapy.pushes import OutputPusher
 from gleanery.integrations.scrapy.rejected import RejectedItems
 from gleanery.integrations.scrapy.settings import GleanerySettings
 from gleanery.integrations.scrapy.spool import Spool
+from gleanery.integrations.scrapy.wording import items, items_are, they_are
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,9 @@ class Sender(threading.Thread):
                 self._spool.append(further)
         except OSError as error:
             lost = self._pending.items() + len(further)
-            logger.critical("%d items are lost: they cannot be written: %s", lost, error)
+            logger.critical(
+                "%s lost, because the disk cannot be written: %s", items_are(lost), error
+            )
 
     def _step_safely(self) -> bool:
         """Do the next piece of work. Nothing may end this thread: items would wait for ever."""
@@ -176,19 +179,15 @@ class Sender(threading.Thread):
             self._keep_rejected(rejected)
 
     def _keep_rejected(self, lines: list[bytes]) -> None:
+        number, subject = len(lines), items_are(len(lines), "invalid")
         try:
             self._rejected.add(lines)
         except OSError as error:  # the service would reject them again: they must not wait
-            logger.error(
-                "%d invalid items are lost: %s cannot be written: %s",
-                len(lines),
-                self._rejected.path,
-                error,
-            )
-            self._events.add("lost", len(lines))
+            path = self._rejected.path
+            logger.error("%s lost: %s cannot be written: %s", subject, path, error)
+            self._events.add("lost", number)
         else:
-            advice = self._rejected.advice()
-            logger.error("%d invalid items are not stored. %s", len(lines), advice)
+            logger.error("%s not stored. %s", subject, self._rejected.advice(number))
 
     def _note_failure(self, error: Exception) -> None:
         self._outage.note_failure(error, self._spool.folder)
@@ -233,12 +232,15 @@ class Sender(threading.Thread):
         while (batch := self._pending.first()) is not None and self._try_spool(batch):
             pass
         if lost := self._pending.items():
-            logger.critical("%d items are lost: neither Gleanery nor the disk takes them", lost)
+            logger.critical("%s lost: neither Gleanery nor the disk takes items", items_are(lost))
             self._events.add("lost", lost)
-        if len(self._spool) > 0:
+        if left := self._spool.items():
+            self._events.add("left_in_spool", left)
             logger.error(
-                "Items could not be sent: %s. They are in %s, and the next run of this spider "
-                "sends them first",
+                "%s could not be sent: %s. %s in %s. The next run of this spider begins with %s",
+                items(left),
                 self._outage.last_error,
+                they_are(left),
                 self._spool.folder,
+                "it" if left == 1 else "them",
             )

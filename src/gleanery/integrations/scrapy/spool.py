@@ -59,6 +59,10 @@ class Spool:
     def __len__(self) -> int:
         return len(self._batches)
 
+    def items(self) -> int:
+        """Return the number of items. It reads every batch, so it is for the end of a crawl."""
+        return sum(_count_lines(path) for path in self._batches)
+
     def read_first(self) -> list[bytes] | None:
         """Return the lines of the first batch; None if it cannot be read, and is left out."""
         path = self._batches[0]
@@ -161,6 +165,13 @@ def _list(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _count_lines(path: Path) -> int:
+    try:
+        return len(path.read_bytes().splitlines())
+    except OSError:  # the next run leaves it out, and says so
+        return 0
 
 
 def _lock(folder: Path) -> BinaryIO | None:
