@@ -53,6 +53,16 @@ class CitusServer:
         self.log = coordinator.log
         self.socket_folder = coordinator.socket_folder
 
+    def dump(self, url: str, *options: str) -> bytes:
+        """Output of pg_dump for a database."""
+        command = [citus_programs() / "pg_dump", url, *options]
+        return subprocess.run(command, capture_output=True, check=True).stdout
+
+    def load(self, url: str, dump: bytes) -> None:
+        """Loads a dump into an empty database; every statement must succeed."""
+        command = [citus_programs() / "psql", url, "--quiet", "--set", "ON_ERROR_STOP=1"]
+        subprocess.run(command, input=dump, capture_output=True, check=True)
+
     def new_user(self, rights: str) -> str:
         """Creates a user on every server, without superuser rights, and returns the name."""
         name = self.coordinator.new_user(rights)
@@ -113,12 +123,16 @@ async def distribute(url: str) -> None:
 
 
 @contextmanager
-def citus_server(workers: int = 2) -> Iterator[CitusServer]:
-    """Runs a coordinator and workers. Skips the test where Citus is not installed."""
+def citus_server(workers: int = 2, *options: str) -> Iterator[CitusServer]:
+    """Runs a coordinator and workers. Skips the test where Citus is not installed.
+
+    ``options`` are further settings of the servers, such as ``fsync=on``.
+    """
     programs = citus_programs()
     with ExitStack() as stack:
         coordinator, *others = (
-            stack.enter_context(server_of_programs(programs, *_OPTIONS)) for _ in range(workers + 1)
+            stack.enter_context(server_of_programs(programs, *_OPTIONS, *options))
+            for _ in range(workers + 1)
         )
         yield CitusServer(coordinator, others)
 

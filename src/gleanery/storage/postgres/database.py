@@ -31,6 +31,7 @@ from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replicas
+from gleanery.storage.postgres.shard_transactions import ShardTransaction
 from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
@@ -78,7 +79,7 @@ class PostgresDatabase:
             WeakValueDictionary()
         )
         self._array_statements: ArrayStatements = {}
-        self._is_distributed = False
+        self._transaction_type: type[PostgresTransaction] = PostgresTransaction
 
     @property
     def pool_state(self) -> PoolState:
@@ -104,10 +105,10 @@ class PostgresDatabase:
 
     async def _detect_distribution(self) -> None:
         """Uses the scope and the statements of Citus if the tables are distributed."""
-        self._is_distributed = await distribution.is_distributed(self.read)
-        if self._is_distributed:
+        if await distribution.is_distributed(self.read):
             if self._replicas.all:
                 raise SettingsError(distribution.NO_REPLICAS)
+            self._transaction_type = ShardTransaction
             self._array_statements.clear()
             await self._connections.change_scope(DistributedScope())
 
@@ -122,7 +123,8 @@ class PostgresDatabase:
         if await schema.is_owned_by_another_user(self.read):
             await schema.check_migrated_by_owner(self.read)
             return
-        migrate = partial(schema.migrate, is_distributed=self._is_distributed)
+        is_distributed = self._transaction_type is ShardTransaction
+        migrate = partial(schema.migrate, is_distributed=is_distributed)
         try:
             await self.write_for(NO_TENANT, migrate, None, checks_schema=False)
         except asyncpg.InsufficientPrivilegeError as error:
@@ -202,9 +204,7 @@ class PostgresDatabase:
             self._connections.write(organization_id, needed) as connection,
         ):
             return await work(
-                PostgresTransaction(
-                    connection, organization_id, self._array_statements, self._is_distributed
-                )
+                self._transaction_type(connection, organization_id, self._array_statements)
             )
 
     def _queue_lock(
