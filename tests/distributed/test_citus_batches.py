@@ -77,6 +77,7 @@ def test_no_statement_runs_once_per_output(client: Client, repeated: list[tuple[
     feed = read_changes(client, limit=1000, view="approved")["changes"]
     assert len({change["output_id"] for change in feed}) == COUNT
     assert client.delete("/v1/groups/group").json() == {"deleted": COUNT}
+    assert repeated, "the statements are recorded"
     assert [one for one in repeated if one[0] > MAX_SINGLE] == []
 
 
@@ -99,4 +100,5 @@ def test_many_cookies_are_stored_by_few_statements(
     assert answer.status_code == 200, answer.text
     listed = client.get("/v1/cookies", params={"limit": 1000}).json()
     assert [cookie["name"] for cookie in listed] == [cookie["name"] for cookie in cookies]
+    assert repeated, "the statements are recorded"
     assert [one for one in repeated if one[0] > MAX_SINGLE] == []

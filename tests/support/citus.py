@@ -24,7 +24,7 @@ VARIABLE = "GLEANERY_TEST_CITUS"
 _PORT = 5432  # a part of the socket's name; there is no TCP port
 _OPTIONS = (
     "shared_preload_libraries=citus",
-    "citus.shard_count=4",  # fewer than in operation, because every test creates them
+    "citus.shard_count=2",  # fewer than in operation, because every test creates them
     "citus.node_conninfo=sslmode=prefer",
     "max_prepared_transactions=100",
     "citus.enable_statistics_collection=off",
