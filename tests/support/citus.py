@@ -34,9 +34,10 @@ _OPTIONS = (
 def citus_programs() -> Path:
     """The folder of a PostgreSQL with Citus. Skips the test where there is none."""
     for folder in installed().values():
-        command = [folder / "pg_config", "--pkglibdir"]
-        if not command[0].exists():
+        program = folder / "pg_config"
+        if not program.exists():
             continue
+        command = [str(program), "--pkglibdir"]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
         if Path(told.stdout.strip(), "citus.so").exists():
             return folder
@@ -55,12 +56,12 @@ class CitusServer:
 
     def dump(self, url: str, *options: str) -> bytes:
         """Output of pg_dump for a database."""
-        command = [citus_programs() / "pg_dump", url, *options]
+        command = [str(citus_programs() / "pg_dump"), url, *options]
         return subprocess.run(command, capture_output=True, check=True).stdout
 
     def load(self, url: str, dump: bytes) -> None:
         """Loads a dump into an empty database; every statement must succeed."""
-        command = [citus_programs() / "psql", url, "--quiet", "--set", "ON_ERROR_STOP=1"]
+        command = [str(citus_programs() / "psql"), url, "--quiet", "--set", "ON_ERROR_STOP=1"]
         subprocess.run(command, input=dump, capture_output=True, check=True)
 
     def new_user(self, rights: str) -> str:
