@@ -95,7 +95,7 @@ CITUS_TESTS := tests/api tests/security/test_keys.py tests/cli/test_organization
 distributed: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -rs tests/distributed $(ARGS)
 	GLEANERY_TEST_POOLING=transaction $(PYTEST) -m 'not extended' -k postgres $(POOLED_TESTS) --ignore tests/api/test_readiness.py $(ARGS)
-	GLEANERY_TEST_CITUS=2 $(PYTEST) -m 'not extended' -k postgres -rs $(CITUS_TESTS) --ignore tests/api/test_readiness.py $(ARGS)
+	GLEANERY_TEST_CITUS=2 $(PYTEST) -m 'not extended' -k postgres -rs $(CITUS_TESTS) $(ARGS)
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)

@@ -18,6 +18,7 @@ from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.tenancy import TENANT_TABLES
 from gleanery.values import timestamps
+from tests.support.citus import citus_workers
 from tests.support.files import upload, with_blob_store
 from tests.support.locks import LockHolder
 from tests.support.outputs import output
@@ -131,6 +132,7 @@ def test_a_renamed_organization_keeps_its_tokens_and_data(fresh: Settings) -> No
 
 
 @pytest.mark.thorough
+@pytest.mark.skipif(citus_workers() > 0, reason="on Citus the command waits on a worker")
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # SQLite has one writer at a time
 def test_a_name_that_another_command_takes_meanwhile_is_reported(fresh: Settings) -> None:
     where = database_options(fresh)

@@ -12,6 +12,8 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
+from gleanery.storage.postgres.shard_statements import split_script
+from tests.support.citus import citus_workers
 
 _BUSY_TIMEOUT_MS = 10_000
 
@@ -40,7 +42,9 @@ def run_script(settings: Settings, sql: str) -> None:
 
     async def run() -> None:
         connection = await asyncpg.connect(settings.database)
-        await connection.execute(sql)
+        # Citus does not accept several statements in a query.
+        for statement in split_script(sql) if citus_workers() else [sql]:
+            await connection.execute(statement)
         await connection.close()
 
     asyncio.run(run())
