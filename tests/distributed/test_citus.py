@@ -153,6 +153,8 @@ def test_a_replica_is_refused(settings: Settings) -> None:
 
     with pytest.raises(SettingsError, match="leave out --replica"):
         asyncio.run(use())
+    with pytest.raises(SettingsError, match="leave out --replica"):  # serve ends with it
+        asyncio.run(prepare(replace(settings, replica=(url,))))
 
 
 def test_a_migration_distributes_its_tables(citus: CitusServer, tmp_path: Path) -> None:

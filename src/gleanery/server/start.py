@@ -85,6 +85,7 @@ async def prepare(settings: Settings) -> None:
         if is_new:  # perhaps the data folder is a mistake
             _log.info("created a new database", extra={"data": str(settings.data.absolute())})
         await database.check_notifications()
+        database.check_replicas(settings.replica)
         await metadata.reject_pending_restore(database)
         needed = await key_rotation.needed_keys(database)
         if not settings.has_secret_key:

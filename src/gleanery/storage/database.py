@@ -181,9 +181,8 @@ class PoolState(NamedTuple):
 class ReplicaState(NamedTuple):
     """State of a replica at its last check."""
 
-    host: str
     is_usable: bool
-    lag_seconds: float | None
+    lag_seconds: float
     """Time for which the primary has had changes that the replica lacks."""
 
 
@@ -218,10 +217,11 @@ class Engine(Database, Protocol):
     def for_tenant(self, organization_id: int) -> Database:
         """Returns a handle with the rows of one tenant."""
 
-    def for_replica(self, organization_id: int) -> Database | None:
-        """Returns a handle that reads from a replica; None if no replica can be used now.
+    def for_replica(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
+        """Returns a handle for one request to one replica; None if no replica can be used now.
 
-        A replica lacks the newest changes; see ``replica_reads``.
+        A replica lacks the newest changes; see ``replica_reads``. The handle runs one statement at
+        a time.
         """
 
     def for_all_tenants(self) -> Database:
@@ -256,6 +256,9 @@ class Engine(Database, Protocol):
 
     async def check_notifications(self) -> None:
         """Raises SettingsError unless the notifications of writes arrive."""
+
+    def check_replicas(self, urls: Sequence[str]) -> None:
+        """Raises SettingsError if servers with these addresses cannot be replicas."""
 
     def stop_subscriptions(self) -> None:
         """Ends all waits for notifications, because the process is about to stop."""

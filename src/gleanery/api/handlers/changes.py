@@ -20,18 +20,24 @@ from gleanery.values import json_text
 
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
-    feed = await replica_reads.read(
-        context.services.database,
-        context.organization_id,
-        partial(_read, context),
-        lambda feed: feed.has_more,
-    )
+    feed = await _read_now(context)
     if not feed.parts and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
     parts = [await context.with_links(part) for part in feed.parts]
     metadata = json_text.encode(_metadata(context, feed))
     start = b'{"metadata":%s,"cursor":%d,"changes":[' % (metadata, feed.cursor)
     return Response(start, more=(*parts, b"]}"))
+
+
+async def _read_now(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
+    if context.cursor == 0:  # the last purge and restore decide which cursors the client gets
+        return await _read(context, context.database)
+    return await replica_reads.read(
+        context.services.database,
+        context.organization_id,
+        partial(_read, context),
+        lambda feed: feed.has_more,
+    )
 
 
 def _metadata(context: RequestContext[ChangeQuery, None], feed: changes.Feed) -> PageMetadata:

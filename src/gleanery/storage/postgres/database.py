@@ -68,10 +68,11 @@ class PostgresDatabase:
         new_scope: Callable[[], TenantScope] = SessionScope,
         listen_url: str | None = None,
         replica_urls: Sequence[str] = (),
+        max_replica_lag: float = 30.0,
     ) -> None:
         """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
         self._connections = ConnectionPool(url, pool_size, new_scope())
-        self._replicas = Replicas(replica_urls, pool_size, new_scope)
+        self._replicas = Replicas(replica_urls, pool_size, new_scope, max_replica_lag)
         self._listen_url = listen_url
         self._listener = Listener(listen_url or url)
         self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
@@ -87,8 +88,7 @@ class PostgresDatabase:
     @property
     def replica_states(self) -> Sequence[ReplicaState]:
         return [
-            ReplicaState(replica.host, replica.is_usable, replica.lag_seconds)
-            for replica in self._replicas.all
+            ReplicaState(replica.is_usable, replica.lag_seconds) for replica in self._replicas.all
         ]
 
     async def open(self, create: bool = True) -> None:
@@ -158,9 +158,8 @@ class PostgresDatabase:
         assert organization_id >= NO_TENANT
         return PostgresHandle(self, organization_id)
 
-    def for_replica(self, organization_id: int) -> Database | None:
-        replica = self._replicas.choose()
-        return None if replica is None else PostgresHandle(replica, organization_id)
+    def for_replica(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
+        return self._replicas.use(organization_id)
 
     def for_all_tenants(self) -> Database:
         return PostgresHandle(self, ALL_TENANTS)
@@ -226,6 +225,12 @@ class PostgresDatabase:
     async def check_notifications(self) -> None:
         if self._listen_url is not None:
             await pooling.check_notifications(self, self._listen_url)
+
+    def check_replicas(self, urls: Sequence[str]) -> None:
+        for url in urls:
+            check_url(url, "--replica")
+        if urls and self._is_distributed:
+            raise SettingsError(distribution.NO_REPLICAS)
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()

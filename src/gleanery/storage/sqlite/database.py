@@ -246,6 +246,9 @@ class SqliteDatabase:
     async def check_notifications(self) -> None:
         """Does nothing: a file always reports its changes."""
 
+    def check_replicas(self, urls: Sequence[str]) -> None:
+        """Does nothing: the settings allow no replicas of a file."""
+
     def stop_subscriptions(self) -> None:
         self._poller.stop_subscriptions()
 
