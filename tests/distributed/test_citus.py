@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import asyncpg
 import pytest
 
 from gleanery.errors import SettingsError
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import tenancy
 from gleanery.storage.database import Engine
