@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Any, NoReturn
 
-from gleanery.errors import Overloaded
+from gleanery.errors import Overloaded, Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Database, Row
 from gleanery.storage.postgres import row_security
@@ -95,7 +95,7 @@ class Replica:
     def leave_out(self, error: Exception) -> None:
         """Uses the replica no more until a check succeeds. Logs each reason once."""
         self._was_usable = False
-        reason = short_reason(error).replace("--database", "--replica")
+        reason = _reason(error)
         if reason != self._reason:
             self._reason = reason
             _log.warning(
@@ -120,6 +120,15 @@ class Replica:
 
     async def close(self) -> None:
         await self._connections.close()
+
+
+def _reason(error: BaseException) -> str:
+    """Says for the operator why a replica cannot be used."""
+    if isinstance(error, Unavailable) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, TimeoutError):
+        return "it does not respond"
+    return short_reason(error).replace("--database", "--replica")
 
 
 class _ReplicaConnection:
