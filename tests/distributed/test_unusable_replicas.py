@@ -17,6 +17,7 @@ from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore
 from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.postgres.tenant_scope import SessionScope, TenantScope, TransactionScope
 from gleanery.values import timestamps
 from tests.support.forwarder import Address, Forwarder
 from tests.support.outputs import output
@@ -308,12 +309,16 @@ def test_a_silent_server_does_not_delay_the_checks_of_others(
         wait_for_usable(client, 0)
 
 
-def test_a_busy_replica_is_left_alone(standby: Standby, tmp_path: Path) -> None:
+@pytest.mark.parametrize("new_scope", [SessionScope, TransactionScope])
+def test_a_busy_replica_is_left_alone(
+    standby: Standby, tmp_path: Path, new_scope: Callable[[], TenantScope]
+) -> None:
     asyncio.run(prepare(settings_of(tmp_path, standby.primary)))
     standby.catch_up()
 
     async def use() -> None:
-        engine = PostgresDatabase(standby.primary.url(), 1, replica_urls=[standby.server.url()])
+        url = standby.server.url()
+        engine = PostgresDatabase(standby.primary.url(), 1, new_scope, replica_urls=[url])
         await engine.open()
         try:
             await wait_for_replica(engine)
@@ -322,7 +327,7 @@ def test_a_busy_replica_is_left_alone(standby: Standby, tmp_path: Path) -> None:
             async with replica as database:
                 assert engine.for_replica(2) is None  # nothing waits; the primary is read
                 assert engine.replica_states[0].is_usable
-                await database.read("SELECT 1")
+                assert await database.read("SELECT count(*) FROM outputs") == [(0,)]
             assert engine.for_replica(2) is not None
         finally:
             await engine.close()
