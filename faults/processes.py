@@ -16,6 +16,14 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def accepts_connections(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False
+
+
 def wait_until(condition: Callable[[], object], timeout: float = TIMEOUT) -> float:
     """Wait until the condition holds, and return the seconds it took."""
     start = time.monotonic()
