@@ -109,6 +109,11 @@ class PostgresServer:
         """Run SQL as the superuser and return the output of psql."""
         return self._run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database))
 
+    def start_sql(self, sql: str, database: str) -> subprocess.Popen[bytes]:
+        """Start SQL that is not expected to end soon."""
+        command = [self._programs / "psql", "-Xq", "-c", sql, self.url(database)]
+        return subprocess.Popen(command, user=self.user, cwd="/", stderr=subprocess.DEVNULL)
+
     def integrity_errors(self) -> str:
         """Stop the server and verify its checksums. Return the errors; empty if there are none."""
         self.stop()

@@ -66,7 +66,7 @@ class Writer(PersistentClient):
         kind = random.choices([*_KINDS], [*_KINDS.values()])[0]
         if kind == "group":
             with all_locked(self._all_jobs):
-                self._delete(self._all_jobs, "/v1/groups/{group}")
+                self._delete_jobs(self._all_jobs, "/v1/groups/{group}")
             return
         with self._job.lock:
             present = self._job.present()
@@ -77,7 +77,7 @@ class Writer(PersistentClient):
                 url = random.choice([*present])
                 self._store({url: present[url]._replace(tag=next(self._numbers))})
             elif kind == "job":
-                self._delete([self._job], f"/v1/groups/{{group}}/jobs/{self._job.name}")
+                self._delete_jobs([self._job], f"/v1/groups/{{group}}/jobs/{self._job.name}")
             else:
                 self._delete_output(random.choice([*present]))
 
@@ -102,7 +102,7 @@ class Writer(PersistentClient):
         with self._job.deletion([url]):
             self._send_deletion(f"/v1/outputs/{self.group}/{self._ids[url]}")
 
-    def _delete(self, jobs: Sequence[Job], path: str) -> None:
+    def _delete_jobs(self, jobs: Sequence[Job], path: str) -> None:
         """Delete all outputs of these jobs. The caller holds their locks."""
         with ExitStack() as stack:
             for job in jobs:

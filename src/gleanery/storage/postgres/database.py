@@ -32,6 +32,7 @@ from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replica, Replicas
+from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
 from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
@@ -102,6 +103,7 @@ class PostgresDatabase:
         )
         self._array_statements: ArrayStatements = {}
         self._is_distributed = False
+        self._reserved_ids = ReservedIds()
 
     @property
     def pool_state(self) -> PoolState:
@@ -278,14 +280,23 @@ class PostgresDatabase:
         checks_schema: bool = True,
     ) -> T:
         schema = migrations.newest(self.engine) if checks_schema else None
-        async with (
-            self._queue_lock(organization_id, queue_key),
-            self._connections.write(organization_id, schema) as connection,
-        ):
+        while True:
+            try:
+                async with self._queue_lock(organization_id, queue_key):
+                    return await self._write_once(organization_id, work, schema)
+            except MoreIdsNeeded as needed:
+                await self._reserved_ids.reserve(self.read, needed.count)
+
+    async def _write_once(
+        self,
+        organization_id: int,
+        work: Callable[[Transaction], Awaitable[T]],
+        schema: int | None,
+    ) -> T:
+        ids = self._reserved_ids if self._is_distributed else None
+        async with self._connections.write(organization_id, schema) as connection:
             return await work(
-                PostgresTransaction(
-                    connection, organization_id, self._array_statements, self._is_distributed
-                )
+                PostgresTransaction(connection, organization_id, self._array_statements, ids)
             )
 
     def _queue_lock(

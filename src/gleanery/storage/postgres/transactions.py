@@ -12,6 +12,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
+from gleanery.storage.postgres.reserved_ids import NEW_IDS, ReservedIds
 from gleanery.storage.postgres.shard_statements import in_one_shard, split_script
 
 T = TypeVar("T")
@@ -78,10 +79,12 @@ class PostgresTransaction:
         connection: Any,
         organization_id: int,
         array_statements: ArrayStatements,
-        is_distributed: bool = False,
+        reserved_ids: ReservedIds | None = None,
     ) -> None:
+        """Creates the transaction; with ``reserved_ids`` if the database is distributed."""
         self._connection = connection
-        self._is_distributed = is_distributed
+        self._reserved_ids = reserved_ids
+        self._is_distributed = reserved_ids is not None
         self.organization_id = organization_id
         self._array_statements = array_statements
 
@@ -145,8 +148,9 @@ class PostgresTransaction:
         await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
-        rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)
-        return [row[0] for row in rows]
+        if self._reserved_ids is not None:
+            return self._reserved_ids.take(count)
+        return [row[0] for row in await self.fetch(NEW_IDS, count)]
 
     async def pause(self) -> None:
         await asyncio.sleep(0)

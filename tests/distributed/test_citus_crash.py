@@ -1,0 +1,106 @@
+"""A crash of the coordinator after a worker has committed, and before the coordinator has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from faults import programs
+from faults.citus import CitusCluster, start_citus
+from faults.environment import open_environment
+from gleanery.settings import Settings
+from tests.support.outputs import output
+from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.skipif(not programs.citus(), reason=programs.NEEDS_CITUS),
+]
+
+COUNT = 40  # more than the ids that PostgreSQL logs ahead
+SHARDS = "SELECT relname FROM pg_class WHERE relname ~ '^outputs_[0-9]+$' AND relkind = 'r'"
+NOTIFY = "BEGIN; NOTIFY a; SELECT pg_logical_emit_message(true, 'a', 'b'); COMMIT"
+WAL_WRITER = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+WAITS_FOR_STANDBY = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@pytest.fixture
+def citus() -> Iterator[CitusCluster]:
+    with open_environment() as environment:  # it ends the servers
+        yield start_citus(environment, workers=1)
+
+
+@pytest.fixture
+def service(citus: CitusCluster, tmp_path: Path) -> Iterator[Service]:
+    running = Service(
+        Settings(
+            data=tmp_path,
+            database=citus.coordinator.url(),
+            secret_key=SECRET_KEY,
+            port=0,
+            log_level="warning",
+        )
+    )
+    yield running
+    running.stop()
+
+
+def stored(citus: CitusCluster) -> int:
+    """The number of outputs that the worker has committed."""
+    [worker] = citus.workers
+    names = worker.run(SHARDS, "gleanery").split()
+    return sum(int(worker.run(f"SELECT count(*) FROM {name}", "gleanery")) for name in names)
+
+
+def keep_from_committing(citus: CitusCluster) -> subprocess.Popen[bytes]:
+    """Keeps the coordinator from committing: transactions that notify wait for each other.
+
+    The returned transaction notifies, and waits for a standby that does not exist. Also nothing
+    writes the coordinator's log meanwhile.
+    """
+    coordinator = citus.coordinator
+    coordinator.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    coordinator.run("SELECT pg_reload_conf()")
+    os.kill(int(coordinator.run(WAL_WRITER)), signal.SIGSTOP)
+    waiting = coordinator.start_sql(NOTIFY, "gleanery")
+    wait_until(lambda: coordinator.run(WAITS_FOR_STANDBY) == "1")
+    return waiting
+
+
+def crash(citus: CitusCluster) -> None:
+    citus.coordinator.kill()
+    citus.coordinator.start()
+    citus.coordinator.run("ALTER SYSTEM RESET synchronous_standby_names")
+    citus.coordinator.run("SELECT pg_reload_conf()")
+
+
+def store(client: Client, numbers: range) -> int:
+    outputs = [output(number) for number in numbers]
+    return client.post("/v1/outputs/group", json=outputs).status_code
+
+
+def test_no_id_is_issued_twice(citus: CitusCluster, service: Service) -> None:
+    token = service.token()
+    with service.client(token) as client, service.client(token) as other:
+        client.store("group", output(0))
+        waiting = keep_from_committing(citus)
+        numbers = range(1, 1 + COUNT)
+        writer = threading.Thread(target=store, args=(other, numbers))
+        writer.start()
+        wait_until(lambda: stored(citus) == 1 + COUNT)
+        crash(citus)
+        waiting.wait()
+        writer.join()
+
+        for start in (1, 1 + COUNT):  # the client repeats the request, and continues
+            wait_until(lambda start=start: store(client, range(start, start + COUNT)) == 200)  # type: ignore[misc]
+        items = client.items("group")
+        assert len(items) == 1 + 2 * COUNT
+        assert len({item["id"] for item in items}) == len(items)
