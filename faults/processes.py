@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-TIMEOUT = 60.0
+TIMEOUT = 300.0
 """Seconds. Generous, because the machine may be busy with other work."""
 
 

@@ -7,6 +7,7 @@ names, so that a row of another organization would be noticed.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +28,7 @@ _ORGANIZATIONS = 4
 _SIZE = Size(writers=2, reviewers=1, view_readers=1, feed_readers=1, page_readers=1)
 _KILLS_PER_GROUP = 5
 _REVIEWS_AFTER_KILL = 3  # of each organization
-_TIMEOUT = 180.0  # seconds; Citus ends interrupted transactions once in a minute
+_TIMEOUT = 600.0  # seconds; Citus ends interrupted transactions once in a minute
 
 
 def kill_parts(
@@ -50,11 +51,13 @@ def kill_parts(
                 vary_timing()
                 kill()
                 killed[name] += 1
+                print(f"killed: {name}", file=sys.stderr, flush=True)
             _wait_for_reviews(workloads)
         for workload in workloads:
             if damaged:
                 workload.damage()
             workload.check(findings)
+        print(findings, file=sys.stderr, flush=True)
     findings.integrity_errors = deployment.check() or deployment.integrity_errors()
     return Result(EXACT, _describe(deployment, rounds, killed), str(findings), findings.is_ok)
 
