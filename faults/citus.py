@@ -46,9 +46,10 @@ class CitusCluster:
         command = command_line("migrate", "--distribute", "--database", self.coordinator.url())
         subprocess.run(command, env=environment_variables(), check=True, capture_output=True)
 
-    def workers_in_use(self) -> int:
-        """Return the number of workers that hold the rows of an organization."""
-        return int(self.coordinator.run(_WORKERS_IN_USE, "gleanery"))
+    def check_workers(self) -> None:
+        """Raise an exception if a worker holds no rows of an organization."""
+        if int(self.coordinator.run(_WORKERS_IN_USE, "gleanery")) < len(self.workers):
+            raise RuntimeError("a worker of Citus has no organization: create more of them")
 
 
 def start_citus(environment: Environment, workers: int) -> CitusCluster:

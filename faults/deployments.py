@@ -6,7 +6,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from faults.citus import start_citus
@@ -39,8 +39,8 @@ class Deployment:
     kills: dict[str, Callable[[], None]]
     """What is killed, by its name; each of them leaves everything running."""
     servers: Callable[[], Sequence[PostgresServer]]
-    check: Callable[[], str] = field(default=lambda: "")
-    """Returns why the deployment does not test what it should; empty if it does."""
+    check: Callable[[], object] = lambda: None
+    """Raises an exception if the load does not use every part."""
 
     def integrity_errors(self) -> str:
         """Stop all servers. Return what is wrong with their files; empty if nothing is."""
@@ -94,8 +94,11 @@ def replicas(environment: Environment) -> Deployment:
         "the primary, restarted": lambda: _restart(servers.primary),
         "the primary, a replica promoted": servers.fail_over,
     }
+
     title = f"two nodes with two replicas, one of them {servers.delay} behind"
-    return Deployment(title, servers.url(), services, kills, lambda: servers.all)
+    return Deployment(
+        title, servers.url(), services, kills, lambda: servers.all, servers.wait_for_reads
+    )
 
 
 def citus(environment: Environment) -> Deployment:
@@ -107,12 +110,8 @@ def citus(environment: Environment) -> Deployment:
         "a node": _restarts(services),
         "the coordinator": _restarts([cluster.coordinator]),
     }
-
-    def check() -> str:
-        return "" if cluster.workers_in_use() == 2 else "all organizations are on one worker"
-
     title = "two nodes on Citus with two workers"
-    return Deployment(title, url, services, kills, lambda: cluster.servers, check)
+    return Deployment(title, url, services, kills, lambda: cluster.servers, cluster.check_workers)
 
 
 ALL = {"nodes": nodes, "pooler": pooler, "replicas": replicas, "citus": citus}

@@ -9,6 +9,7 @@ from faults.postgres_server import PostgresServer
 from faults.processes import wait_until
 
 _RECEIVED = "SELECT pg_last_wal_receive_lsn() - '0/0'::pg_lsn"
+_SCANS = "SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_tables WHERE relname = 'outputs'"
 _STREAMING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
 
 
@@ -39,6 +40,11 @@ class ReplicatedServers:
 
     def next_replica(self) -> PostgresServer:
         return self.replicas[next(self._turns) % len(self.replicas)]
+
+    def wait_for_reads(self) -> None:
+        """Wait until the service has read outputs from each replica since its last start."""
+        for replica in self.replicas:
+            wait_until(lambda of=replica: int(of.run(_SCANS, "gleanery")) > 0)  # type: ignore[misc]
 
     def fail_over(self) -> None:
         """Kill the primary and promote a replica; the others become its replicas."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from faults.deployments import Deployment
@@ -20,6 +20,7 @@ from faults.review_load import Findings, Size, Workload, run_workload
 from faults.service import create_token
 from faults.workload import vary_timing
 
+Kill = tuple[str, Callable[[], None]]
 EXACT = (
     "with several servers, every reader of the feed, of the approved view and of pages ends with "
     "the exact state of its organization"
@@ -43,23 +44,27 @@ def kill_parts(
     findings, killed = Findings(), Counter[str]()
     turns = itertools.cycle(deployment.kills.items())
     for first in range(0, max(rounds, 1), _KILLS_PER_GROUP):
+        count = min(_KILLS_PER_GROUP, rounds - first)
         with _run_workloads(organizations, f"group-{first}") as workloads:
-            for _, (name, kill) in zip(
-                range(min(_KILLS_PER_GROUP, rounds - first)), turns, strict=False
-            ):
-                _wait_for_reviews(workloads)
-                vary_timing()
-                kill()
-                killed[name] += 1
-                print(f"killed: {name}", file=sys.stderr, flush=True)
+            killed.update(_kill(workloads, itertools.islice(turns, count)))
             _wait_for_reviews(workloads)
+            deployment.check()
         for workload in workloads:
             if damaged:
                 workload.damage()
             workload.check(findings)
-        print(findings, file=sys.stderr, flush=True)
-    findings.integrity_errors = deployment.check() or deployment.integrity_errors()
+        print(f"{sum(killed.values())} kills: {findings}", file=sys.stderr, flush=True)
+    findings.integrity_errors = deployment.integrity_errors()
     return Result(EXACT, _describe(deployment, rounds, killed), str(findings), findings.is_ok)
+
+
+def _kill(workloads: Sequence[Workload], kills: Iterable[Kill]) -> Iterator[str]:
+    """Kill the parts during the load. Return their names."""
+    for name, kill in kills:
+        _wait_for_reviews(workloads)
+        vary_timing()
+        kill()
+        yield name
 
 
 def _describe(deployment: Deployment, rounds: int, killed: Counter[str]) -> str:

@@ -1,4 +1,4 @@
-"""A crash of the coordinator after a worker has committed, and before the coordinator has."""
+"""Crashes of the coordinator and of a worker of Citus in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from faults import programs
 from faults.citus import CitusCluster, start_citus
 from faults.environment import open_environment
+from faults.postgres_server import PostgresServer
 from gleanery.settings import Settings
 from tests.support.outputs import output
 from tests.support.service import SECRET_KEY, Client, Service
@@ -63,19 +65,24 @@ def keep_from_committing(citus: CitusCluster) -> subprocess.Popen[bytes]:
     writes the coordinator's log meanwhile.
     """
     coordinator = citus.coordinator
-    coordinator.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-    coordinator.run("SELECT pg_reload_conf()")
+    wait_for_nobody(coordinator)
     os.kill(int(coordinator.run(WAL_WRITER)), signal.SIGSTOP)
     waiting = coordinator.start_sql(NOTIFY, "gleanery")
     wait_until(lambda: coordinator.run(WAITS_FOR_STANDBY) == "1")
     return waiting
 
 
-def crash(citus: CitusCluster) -> None:
-    citus.coordinator.kill()
-    citus.coordinator.start()
-    citus.coordinator.run("ALTER SYSTEM RESET synchronous_standby_names")
-    citus.coordinator.run("SELECT pg_reload_conf()")
+def wait_for_nobody(server: PostgresServer) -> None:
+    """Lets each commit wait for a standby that does not exist."""
+    server.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    server.run("SELECT pg_reload_conf()")
+
+
+def start_again(server: PostgresServer) -> None:
+    """Starts the server after a crash; commits do not wait any more."""
+    server.start()
+    server.run("ALTER SYSTEM RESET synchronous_standby_names")
+    server.run("SELECT pg_reload_conf()")
 
 
 def store(client: Client, numbers: range) -> int:
@@ -92,7 +99,8 @@ def test_no_output_gets_the_id_of_another_one(citus: CitusCluster, service: Serv
         writer = threading.Thread(target=store, args=(other, numbers))
         writer.start()
         wait_until(lambda: stored(citus) == 1 + COUNT)
-        crash(citus)
+        citus.coordinator.kill()
+        start_again(citus.coordinator)
         waiting.wait()
         writer.join()
 
@@ -109,3 +117,17 @@ def test_no_output_gets_the_id_of_another_one(citus: CitusCluster, service: Serv
     assert len(items) == 1 + 2 * COUNT
     assert len({item["id"] for item in items}) == len(items)
     assert statuses <= {200, 503}  # jobs have ids, too
+
+
+def test_a_worker_that_is_lost_in_a_commit_is_503(citus: CitusCluster, service: Service) -> None:
+    [worker] = citus.workers
+    with service.client() as client, ThreadPoolExecutor(1) as threads:
+        client.store("group", output(0))
+        wait_for_nobody(worker)
+        writer = threads.submit(store, client, range(1, 3))
+        wait_until(lambda: worker.run(WAITS_FOR_STANDBY) == "1")
+        worker.kill()
+        assert writer.result() == 503
+        start_again(worker)
+        wait_until(lambda: store(client, range(1, 3)) == 200)
+        assert len(client.items("group")) == 3

@@ -31,6 +31,9 @@ _TEMPORARY_STATES = ("25006", "55P03", "58030")
 # worker has stored; the next ids are new.
 _SHARD_KEY = re.compile(r'_pkey_[0-9]+"')
 
+# Citus has lost the connection to a worker during the commit, and gives no other error code.
+_UNCOMMITTED = "could not commit transaction for shard"
+
 
 def is_temporary(error: Exception) -> bool:
     """Returns True if the same request may succeed when the client tries again."""
@@ -39,6 +42,8 @@ def is_temporary(error: Exception) -> bool:
         return True
     if isinstance(error, asyncpg.UniqueViolationError):
         return bool(_SHARD_KEY.search(str(error)))  # Citus passes on only the message
+    if isinstance(error, asyncpg.InternalServerError):
+        return str(error).startswith(_UNCOMMITTED)
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state[:2] in _TEMPORARY_CLASSES or state in _TEMPORARY_STATES
