@@ -45,11 +45,13 @@ class Findings:
     failed_clients: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     integrity_errors: str = ""
+    internal_errors: set[str] = field(default_factory=set)
+    """Exceptions behind the status 500."""
 
     @property
     def is_ok(self) -> bool:
         errors = self.wrong_readers or self.wrong_contents or self.repeated or self.failed_clients
-        errors = errors or self.incomplete or self.foreign
+        errors = errors or self.incomplete or self.foreign or self.internal_errors
         return not (errors or self.integrity_errors or self.statuses.keys() - _EXPECTED)
 
     def __str__(self) -> str:
@@ -61,6 +63,7 @@ class Findings:
             f"all pages read {self.passes:,} times: {self.incomplete} outputs or groups missed; "
             f"{self.foreign} outputs of other organizations, {self.failed_clients} failed clients; "
             f"{self.integrity_errors or 'integrity check passed'}; {format_counts(self.statuses)}"
+            + "".join(f"; {error}" for error in sorted(self.internal_errors))
         )
 
 

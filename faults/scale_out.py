@@ -54,6 +54,7 @@ def kill_parts(
                 workload.damage()
             workload.check(findings)
         print(f"{sum(killed.values())} kills: {findings}", file=sys.stderr, flush=True)
+    findings.internal_errors = set().union(*(node.internal_errors() for node in deployment.nodes))
     findings.integrity_errors = deployment.integrity_errors()
     return Result(EXACT, _describe(deployment, rounds, killed), str(findings), findings.is_ok)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -134,6 +135,12 @@ class Service:
             return int(response.status_code)
         except httpx2.TransportError:
             return None
+
+    def internal_errors(self) -> set[str]:
+        """Return the exceptions behind responses with the status 500."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        found = [line for line in lines if '"internal error"' in line]
+        return {json.loads(line)["exception"].splitlines()[-1] for line in found}
 
     def integrity_errors(self) -> str:
         """Return what SQLite's integrity checks report; empty if the database is sound."""

@@ -31,8 +31,8 @@ _TEMPORARY_STATES = ("25006", "55P03", "58030")
 # worker has stored; the next ids are new.
 _SHARD_KEY = re.compile(r'_pkey_[0-9]+"')
 
-# Citus has lost the connection to a worker during the commit, and gives no other error code.
-_UNCOMMITTED = "could not commit transaction for shard"
+# Citus has lost the connection to a worker in a transaction, and gives no other error code.
+_LOST_WORKER = ("could not commit transaction", "failure on connection marked as essential")
 
 
 def is_temporary(error: Exception) -> bool:
@@ -43,7 +43,7 @@ def is_temporary(error: Exception) -> bool:
     if isinstance(error, asyncpg.UniqueViolationError):
         return bool(_SHARD_KEY.search(str(error)))  # Citus passes on only the message
     if isinstance(error, asyncpg.InternalServerError):
-        return str(error).startswith(_UNCOMMITTED)
+        return str(error).startswith(_LOST_WORKER)
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state[:2] in _TEMPORARY_CLASSES or state in _TEMPORARY_STATES
