@@ -32,6 +32,10 @@ from tests.support.settings import fresh_settings
 
 NEWEST = migrations.newest("sqlite")
 PENDING = f"Pending: {NEWEST:04} {migrations.known('sqlite')[-1].name}"
+COMPATIBLE = "Compatible: running services go on, and can be replaced one after the other."
+NOT_COMPATIBLE = (
+    "Not compatible: running services answer 503 from then on, until they are replaced."
+)
 OTHERS = (
     ("token", "create", "--organization", "b"),
     ("token", "list"),
@@ -58,7 +62,7 @@ def settings(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Set
 def schema_number(settings: Settings) -> int:
     async def read() -> int:
         async with open_engine(settings) as database:
-            return await database.schema_number()
+            return (await database.schema_state()).number
 
     return asyncio.run(read())
 
@@ -91,6 +95,32 @@ def test_commands_refuse_a_newer_schema(settings: Settings) -> None:
         assert "upgrade the program" in sentence
 
 
+def test_only_serve_and_migrate_accept_a_newer_schema_that_is_compatible(
+    settings: Settings,
+) -> None:
+    pretend_newer_schema(settings, NEWEST)
+    difference = f"has schema {NEWEST + 1}, and this program needs schema {NEWEST}"
+    for command in (*OTHERS, ("restored", "--yes")):
+        sentence = refusal(settings, *command)
+        assert difference in sentence
+        assert "it can serve the database, but do nothing else" in sentence
+    options = database_options(settings)
+    assert difference in run_successfully("migrate", *options)
+    assert run_successfully("migrate", "--check", *options).splitlines() == [
+        f"The database has schema {NEWEST + 1}. This program needs schema {NEWEST}.",
+        "A service of this program can go on until it is upgraded.",
+    ]
+    assert schema_number(settings) == NEWEST + 1
+
+
+def test_no_backup_is_made_of_a_newer_schema_that_is_compatible(tmp_path: Path) -> None:
+    settings, file = Settings(data=tmp_path / "data"), tmp_path / "backup"
+    new_token(["--data", str(settings.data)])
+    pretend_newer_schema(settings, NEWEST)
+    assert f"has schema {NEWEST + 1}, and" in refusal(settings, "backup", str(file))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 def test_a_backup_is_made_only_by_the_program_that_fits(tmp_path: Path) -> None:
     settings, file = Settings(data=tmp_path / "data"), tmp_path / "backup"
     new_token(["--data", str(settings.data)])
@@ -104,16 +134,31 @@ def test_migrate_check_prints_what_would_be_applied_and_changes_nothing(
 ) -> None:
     options = database_options(settings)
     undo_newest_migration(settings)
+    is_compatible = migrations.known("sqlite")[-1].compatible_from != NEWEST
+    effect = COMPATIBLE if is_compatible else NOT_COMPATIBLE
     for _ in range(2):
         checked = gleanery_in_process("migrate", "--check", *options)
         assert checked.returncode == 1
         assert checked.stdout.splitlines() == [
             f"The database has schema {NEWEST - 1}. This program needs schema {NEWEST}.",
             PENDING,
+            effect,
         ]
     run_successfully("migrate", *options)
     told = run_successfully("migrate", "--check", *options)
     assert told == f"The database has schema {NEWEST}. This program needs schema {NEWEST}.\n"
+
+
+def test_migrate_check_says_that_running_services_can_go_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrations.known
+    for compatible_from, effect in ((NEWEST, COMPATIBLE), (NEWEST + 1, NOT_COMPATIBLE)):
+        added = migrations.Migration(NEWEST + 1, "next", "SELECT 1", compatible_from)
+        monkeypatch.setattr(migrations, "known", lambda name, new=added: (*known(name), new))
+        checked = gleanery_in_process("migrate", "--check", *database_options(settings))
+        assert checked.returncode == 1
+        assert checked.stdout.splitlines()[1:] == [f"Pending: {NEWEST + 1:04} next", effect]
 
 
 def test_migrate_check_creates_no_database(tmp_path: Path) -> None:

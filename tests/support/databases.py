@@ -129,10 +129,17 @@ _UNDO = {
         "session_revisions",
         script="ALTER TABLE organizations ADD COLUMN session_revision INTEGER NOT NULL DEFAULT 0",
     ),
+    "compatibility": _Undo({"migrations": "compatible_from"}),
 }
 
 
-def pretend_newer_schema(settings: Settings) -> None:
-    """Gives the database a schema that this program does not know."""
-    number = migrations.newest("sqlite") + 1
-    run_script(settings, f"INSERT INTO migrations VALUES ({number}, 'of_tomorrow', 0)")
+def pretend_newer_schema(settings: Settings, *compatible_from: int) -> None:
+    """Gives the database a schema that this program does not know.
+
+    One migration for each number says that programs from this schema on can go on. Without a
+    number, one migration says that only its own program can.
+    """
+    first = migrations.newest("sqlite") + 1
+    for number, oldest in enumerate(compatible_from or (first,), first):
+        record = f"INSERT INTO migrations VALUES ({number}, 'of_tomorrow', 0, {oldest})"
+        run_script(settings, record)

@@ -24,6 +24,7 @@ from gleanery.storage.database import (
     PoolState,
     ReplicaState,
     Row,
+    SchemaState,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
@@ -141,18 +142,19 @@ class PostgresDatabase:
 
     # --- schema ----------------------------------------------------------------------------------
 
-    async def migrate(self) -> None:
+    async def migrate(self, accept_compatible: bool = False) -> None:
         if await self._is_owned_by_another_user():
-            await self._check_migrated_by_owner()
+            await self._check_migrated_by_owner(accept_compatible)
             return
 
         async def apply(transaction: Transaction) -> None:
             await transaction.run_script(_MIGRATION_SETTINGS)
             await transaction.run_script(ONE_MIGRATION)
-            await _wait_for_writers(transaction, await self._check_load(transaction.fetch))
+            schema = await self._check_load(transaction.fetch)
+            await _wait_for_writers(transaction, schema.number)
             if self._is_distributed:
                 await transaction.run_script(distribution.SETTINGS)
-            await migrations.apply(self.engine, transaction)
+            await migrations.apply(self.engine, transaction, accept_compatible)
             if self._is_distributed:
                 await distribution.distribute(transaction)  # the new tables
             else:
@@ -182,49 +184,48 @@ class PostgresDatabase:
             raise distribution.explain(error) from error
         await self._detect_distribution()
 
-    async def check_schema(self) -> None:
-        applied = await self._check_load(self.for_all_tenants().read)
-        if problem := migrations.mismatch(self.engine, applied):
-            raise SettingsError(problem)
+    async def check_schema(self, accept_compatible: bool = False) -> None:
+        schema = await self._check_load(self.for_all_tenants().read)
+        migrations.check(self.engine, schema, accept_compatible)
         await self.security_warning()
 
-    async def _check_load(self, fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> int:
-        """Returns the schema number. Raises SettingsError if the load of a dump was interrupted.
+    async def _check_load(self, fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> SchemaState:
+        """Returns the schema. Raises SettingsError if the load of a dump was interrupted.
 
         A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
         """
         found = {row[0] for row in await fetch(_DEFINED_NAMES)}
-        applied = await _newest_applied(fetch) if "migrations" in found else 0
-        is_newer = applied > migrations.newest(self.engine)
-        expected = set() if is_newer else migrations.expected_names(self.engine, applied)
-        unexpected = found & set(TENANT_TABLES) if not applied else set()
+        schema = await _read_state(fetch) if "migrations" in found else SchemaState(0, 0)
+        is_newer = schema.number > migrations.newest(self.engine)
+        expected = set() if is_newer else migrations.expected_names(self.engine, schema.number)
+        unexpected = found & set(TENANT_TABLES) if not schema.number else set()
         if unexpected or expected - found:
             raise SettingsError(
                 "The database is incomplete, as after an interrupted load of a dump: load the dump "
                 "again into a new database, and run gleanery restored"
             )
-        return applied
+        return schema
 
     async def _is_owned_by_another_user(self) -> bool:
         """Returns True if another user owns the tables, so that this user cannot migrate them."""
         rows = await self.read(row_security.OWNED_BY_ANOTHER_USER)
         return bool(rows and rows[0][0])
 
-    async def _check_migrated_by_owner(self) -> None:
-        """Raises SettingsError unless the schema is exactly this program's."""
-        applied = await self.schema_number()
-        migrations.reject_newer(self.engine, applied)
+    async def _check_migrated_by_owner(self, accept_compatible: bool) -> None:
+        """Raises SettingsError if the schema is older than this program, or cannot be accepted."""
+        schema = await self.schema_state()
+        migrations.reject_newer(self.engine, schema, accept_compatible)
         needed = migrations.newest(self.engine)
-        if applied < needed:
+        if schema.number < needed:
             raise SettingsError(
-                f"The database has schema {applied}, this program needs schema {needed}, and the "
-                "tables belong to another user: run gleanery migrate with the --database URL of "
-                "their owner"
+                f"The database has schema {schema.number}, this program needs schema {needed}, and "
+                "the tables belong to another user: run gleanery migrate with the --database URL "
+                "of their owner"
             )
 
-    async def schema_number(self) -> int:
+    async def schema_state(self) -> SchemaState:
         [[exists]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
-        return await _newest_applied(self.read) if exists else 0
+        return await _read_state(self.read) if exists else SchemaState(0, 0)
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])
@@ -312,21 +313,20 @@ class PostgresDatabase:
         self._listener.subscriptions.stop()
 
 
-async def _newest_applied(fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> int:
-    """Reads the number. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
+async def _read_state(fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> SchemaState:
+    """Reads the schema. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
     try:
-        [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+        return await migrations.read_state(PostgresDatabase.engine, fetch)
     except asyncpg.InsufficientPrivilegeError:
         raise SettingsError(row_security.NO_PRIVILEGES) from None
     except (asyncpg.UndefinedColumnError, asyncpg.DatatypeMismatchError):
         raise SettingsError(migrations.FOREIGN) from None
-    return int(applied)
 
 
 async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
     """Waits for the transactions that write, and lets later ones wait until the commit.
 
-    An older program then finds the new number, and writes nothing into the new schema.
+    An older program then finds the new migration, and writes only if it is compatible.
     """
     if not (applied and migrations.pending(PostgresDatabase.engine, applied)):
         return

@@ -16,6 +16,7 @@ from gleanery.storage.database import Row
 from gleanery.storage.postgres.connect_errors import host_of, short_reason
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.tenant_scope import TenantScope
+from gleanery.storage.postgres.transactions import SERVABLE
 from gleanery.storage.tenancy import NO_TENANT
 
 _log = logging.getLogger("gleanery")
@@ -26,9 +27,9 @@ _MAX_SAMPLES = 1800  # an hour; a lag that is longer is reported as an hour
 PRIMARY_POSITION = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 """The primary's position in its write-ahead log, in bytes."""
 # A server that was promoted is no replica any more: it may have other data than the primary.
-_STATE = """
+_STATE = f"""
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() - '0/0'::pg_lsn,
-    (SELECT max(number) FROM migrations)
+    EXISTS ({SERVABLE})
 """
 
 
@@ -54,11 +55,12 @@ class Replica:
                 if not self._is_open:
                     await self._connections.open()
                     self._is_open = True
-                [[in_recovery, position, schema]] = await self._fetch(NO_TENANT, _STATE, ())
+                state = _STATE.format(migrations.newest("postgres"))
+                [[in_recovery, position, is_servable]] = await self._fetch(NO_TENANT, state, ())
             if not in_recovery:
                 raise NotAReplica("it is a primary: it was promoted, or is another database")
-            if schema != migrations.newest("postgres"):
-                raise NotAReplica("it does not have the schema of this program yet")
+            if not is_servable:
+                raise NotAReplica("this program cannot serve its schema, or not yet")
         except Exception as error:
             self.leave_out(error)
             return

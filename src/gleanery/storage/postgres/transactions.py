@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import asyncpg
+
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Row
@@ -19,7 +21,11 @@ ArrayStatements = dict[tuple[str, int], str | None]
 """Statements over arrays, by the statement and the number of its parameters that are no arrays."""
 
 _ROLLBACK_SECONDS = 2.0
-_CHECK = "SELECT FROM migrations WHERE number >= {:d}"
+SERVABLE = """
+SELECT FROM migrations
+HAVING max(number) >= {0:d} AND max(coalesce(compatible_from, number)) <= {0:d}
+"""
+"""Finds one row if a program of this schema can serve the database."""
 _ONE_ROW = "SELECT 1"  # the server's description of the result
 _SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 _MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
@@ -35,7 +41,7 @@ async def transaction(connection: Any, begin: str, schema: int | None) -> AsyncI
     """Commits at the end of the context, or rolls back after an error.
 
     ``begin`` begins the transaction, and may set its role, settings and tenant. Raises
-    ``Unavailable`` if the schema does not have this number. None does not check it.
+    ``Unavailable`` if a program of this schema cannot serve the database. None does not check it.
     """
     try:
         await _begin(connection, begin, schema)
@@ -54,7 +60,12 @@ async def _begin(connection: Any, begin: str, schema: int | None) -> None:
     """
     if schema is None:
         await connection.execute(begin)
-    elif await connection.execute(f"{begin}; {_CHECK.format(schema)}") != _ONE_ROW:
+        return
+    try:
+        found = await connection.execute(f"{begin}; {SERVABLE.format(schema)}")
+    except asyncpg.UndefinedColumnError:  # a schema before that of this program
+        found = ""
+    if found != _ONE_ROW:
         raise Unavailable(migrations.CHANGED)
 
 
