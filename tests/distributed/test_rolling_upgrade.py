@@ -45,7 +45,7 @@ class Cluster:
         self._turns = itertools.count()
         self.statuses: Counter[int] = Counter()
         self.by_port: Counter[int] = Counter()
-        self.disconnected = 0
+        self.refused = self.cut_off = 0
 
     def send(self, token: str, method: str, path: str, **options: Any) -> httpx2.Response:
         """Sends until a node responds. A request that was cut off is sent again."""
@@ -54,9 +54,12 @@ class Cluster:
             try:
                 with Client(f"http://127.0.0.1:{port}", token) as client:
                     answer = client.request(method, path, **options)
+            except httpx2.ConnectError:
+                self.refused += 1
+                time.sleep(0.05)
+                continue
             except httpx2.TransportError:
-                self.disconnected += 1
-                time.sleep(0.01)
+                self.cut_off += 1
                 continue
             self.statuses[answer.status_code] += 1
             self.by_port[port] += 1
@@ -208,4 +211,5 @@ def test_nodes_are_replaced_one_by_one_beside_a_compatible_migration(
     assert values == {k: v for k, v in load.acknowledged.items() if v is not None}
     final = without_scrape_date(stored)
     assert all(without_scrape_date(copy) == final for copy in load.copies)
-    print(f"{cluster.statuses[200]} responses, {cluster.disconnected} connections refused or cut")
+    print(f"{cluster.statuses[200]} responses, {cluster.refused} connections refused, ", end="")
+    print(f"{cluster.cut_off} cut off")

@@ -16,7 +16,6 @@ from gleanery.storage.database import Row
 from gleanery.storage.postgres.connect_errors import host_of, short_reason
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.tenant_scope import TenantScope
-from gleanery.storage.postgres.transactions import SERVABLE
 from gleanery.storage.tenancy import NO_TENANT
 
 _log = logging.getLogger("gleanery")
@@ -27,9 +26,10 @@ _MAX_SAMPLES = 1800  # an hour; a lag that is longer is reported as an hour
 PRIMARY_POSITION = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 """The primary's position in its write-ahead log, in bytes."""
 # A server that was promoted is no replica any more: it may have other data than the primary.
-_STATE = f"""
+_STATE = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() - '0/0'::pg_lsn,
-    EXISTS ({SERVABLE})
+    EXISTS (SELECT FROM migrations
+        HAVING max(number) >= $1 AND max(coalesce(compatible_from, number)) <= $1)
 """
 
 
@@ -55,8 +55,10 @@ class Replica:
                 if not self._is_open:
                     await self._connections.open()
                     self._is_open = True
-                state = _STATE.format(migrations.newest("postgres"))
-                [[in_recovery, position, is_servable]] = await self._fetch(NO_TENANT, state, ())
+                newest = (migrations.newest("postgres"),)
+                [[in_recovery, position, is_servable]] = await self._fetch(
+                    NO_TENANT, _STATE, newest
+                )
             if not in_recovery:
                 raise NotAReplica("it is a primary: it was promoted, or is another database")
             if not is_servable:

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import asyncpg
-
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Row
@@ -21,12 +19,9 @@ ArrayStatements = dict[tuple[str, int], str | None]
 """Statements over arrays, by the statement and the number of its parameters that are no arrays."""
 
 _ROLLBACK_SECONDS = 2.0
-SERVABLE = """
-SELECT FROM migrations
-HAVING max(number) >= {0:d} AND max(coalesce(compatible_from, number)) <= {0:d}
-"""
-"""Finds one row if a program of this schema can serve the database."""
-_ONE_ROW = "SELECT 1"  # the server's description of the result
+_CHECK = "SELECT FROM migrations WHERE number >= {:d}"
+_CHECK_NEWER = "SELECT FROM migrations WHERE coalesce(compatible_from, number) > {:d}"
+_NO_ROW, _ONE_ROW = "SELECT 0", "SELECT 1"  # the server's descriptions of the result
 _SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 _MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
 SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
@@ -61,11 +56,11 @@ async def _begin(connection: Any, begin: str, schema: int | None) -> None:
     if schema is None:
         await connection.execute(begin)
         return
-    try:
-        found = await connection.execute(f"{begin}; {SERVABLE.format(schema)}")
-    except asyncpg.UndefinedColumnError:  # a schema before that of this program
-        found = ""
-    if found != _ONE_ROW:
+    found = await connection.execute(f"{begin}; {_CHECK.format(schema)}")
+    if found == _ONE_ROW:
+        return
+    # Only an older program needs a second round trip, beside a newer schema.
+    if found == _NO_ROW or await connection.execute(_CHECK_NEWER.format(schema)) != _NO_ROW:
         raise Unavailable(migrations.CHANGED)
 
 
