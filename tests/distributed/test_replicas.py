@@ -134,7 +134,7 @@ def test_a_replica_is_used_while_this_program_can_serve_its_schema(
     standby.pause()
     client.store("group", output(2))  # the lag shows that the replica is checked
     wait_until(lambda: metric(client, "gleanery_replica_lag_seconds") > 1)
-    assert metric(client, "gleanery_replicas_usable") == 1
+    wait_until(lambda: metric(client, "gleanery_replicas_usable") == 1)
     standby.resume()
     run_script(service.settings, "UPDATE migrations SET compatible_from = number")
     wait_until(lambda: metric(client, "gleanery_replicas_usable") == 0)
