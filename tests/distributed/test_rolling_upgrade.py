@@ -134,8 +134,11 @@ class Load:
                 self._delete(key, id_)
 
     def _delete(self, key: int, id_: str) -> None:
+        cut_off = self._cluster.cut_off
         answer = self._send("DELETE", f"/v1/outputs/group/{id_}")
-        assert answer.status_code == 200, answer.text
+        # A deletion whose response was cut off may have been carried out.
+        is_repeated = self._cluster.cut_off > cut_off
+        assert answer.status_code == 200 or (is_repeated and answer.status_code == 404)
         self.acknowledged[key] = None
 
     def _follow(self, copy: dict[str, Any]) -> None:
@@ -206,7 +209,8 @@ def test_nodes_are_replaced_one_by_one_beside_a_compatible_migration(
         assert not load.failures, load.failures[:3]
         with Client(f"http://127.0.0.1:{first}", token) as client:
             stored = stored_outputs(client)
-    assert set(cluster.statuses) == {200}
+    assert set(cluster.statuses) <= {200, 404}
+    assert cluster.statuses[404] <= cluster.cut_off
     values = {item["data"]["number"]: item["data"]["value"] for item in stored.values()}
     assert values == {k: v for k, v in load.acknowledged.items() if v is not None}
     final = without_scrape_date(stored)
