@@ -63,13 +63,13 @@ async def _fill(
     database: Database, server: asyncpg.Connection, options: argparse.Namespace
 ) -> None:
     outputs = _outputs(options.outputs, options.job_size)
-    wal_bytes, images = await server.fetchrow(_WRITTEN)
+    [(wal_bytes, images)] = await server.fetch(_WRITTEN)
     print("  outputs  WAL bytes per output  full-page images per output")
     for start in range(0, options.outputs, options.interval):
         count = min(options.interval, options.outputs - start)
         await _store(database, islice(outputs, count))
         before = wal_bytes, images
-        wal_bytes, images = await server.fetchrow(_WRITTEN)
+        [(wal_bytes, images)] = await server.fetch(_WRITTEN)
         rates = (wal_bytes - before[0]) / count, (images - before[1]) / count
         print(f"{start + count:9,}  {rates[0]:20,.0f}  {rates[1]:27.2f}", flush=True)
 

@@ -195,6 +195,11 @@ def test_a_group_of_an_earlier_program_keeps_its_output_ids(
     with service.client(token) as client:
         again = client.store("group", *(output(n) for n in range(1, 20)))["results"]
         assert again[:2] == [{**result, "change": "unchanged"} for result in stored]
+        large = output(20, data={"text": "x" * 5_000_000})  # it is prepared in another process
+        again += client.store("group", large)["results"]
+        for number in (1, 2, 19, 20):
+            [found] = client.items("group", url=f"https://shop.example/{number}")
+            assert found["output_id"] == again[number - 1]["output_id"]
         client.delete("/v1/groups/group")
         client.store("group", output(1))
         assert [item["output_id"] for item in client.items("group")] == [stored[0]["output_id"]]

@@ -1,9 +1,9 @@
 """The hashes of an output: they identify it, find it and detect changes.
 
 The identities of a group begin with the same bytes, and then come bytes that the outputs of a job
-share. So the outputs of a job are neighbours in the primary key, and a scraper changes few pages of
-that index, also in a large group. A group keeps the format of its first identities, because clients
-know them.
+share. The hash of a URL begins with bytes that the URLs of a site share. So what a scraper stores
+together are neighbours in the indexes, and it changes few of their pages, also in a large group.
+A group keeps the format of its first hashes, because clients know its identities.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ _PREFIX_BYTES = ((0, 0), (4, 0), (4, 2))
 
 The other bytes distinguish the outputs of a job.
 """
+SITE_PREFIX = 2
+"""The first identity format in which the hash of a URL begins with bytes of its site."""
+_SITE_BYTES = 2
 _OUTPUT_ID = re.compile(f"[0-9a-f]{{{2 * HASH_BYTES}}}")  # bytes.fromhex accepts more
 _KEY_HASH_LENGTH = length_prefixed(bytes(64))[:-64]  # the prefix of a key hash in hexadecimal
 
@@ -43,8 +46,13 @@ def has_same_bytes(raw_hash: bytes, stored_sent_hash: bytes, stored_content_hash
     return bool(raw_hash) and stored_sent_hash == sent_hash(raw_hash, stored_content_hash)
 
 
-def url_hash(source_url: str) -> bytes:
-    return hash_parts(source_url)[:HASH_BYTES]
+def url_hash(source_url: str, identity_format: int) -> bytes:
+    """Hashes the URL of an output, in a group with this identity format."""
+    start = b""
+    if identity_format >= SITE_PREFIX:
+        site = source_url.split("/", 3)[:3]  # https://shop.example
+        start = hash_parts(*site)[:_SITE_BYTES]
+    return start + hash_parts(source_url)[: HASH_BYTES - len(start)]
 
 
 def parse_output_id(text: str) -> bytes:
