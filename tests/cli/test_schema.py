@@ -14,9 +14,9 @@ from gleanery.storage.engines import open_engine
 from tests.support.databases import (
     pretend_newer_schema,
     run_script,
-    store_as_before_prefixes,
     undo_migrations,
     undo_newest_migration,
+    use_identity_format,
 )
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
@@ -219,20 +219,32 @@ def test_commands_that_restore_update_the_schema(settings: Settings) -> None:
 
 
 @pytest.mark.thorough
-def test_a_group_of_an_earlier_program_keeps_its_output_ids(settings: Settings) -> None:
+@pytest.mark.parametrize(
+    ("identity_format", "migration", "starts"),
+    [(0, "identity_format", (2, 2)), (1, "job_prefix", (1, 2))],
+)
+def test_a_group_of_an_earlier_program_keeps_its_output_ids(
+    settings: Settings, identity_format: int, migration: str, starts: tuple[int, int]
+) -> None:
     service = Service(settings)
     token = service.token()
     with service.client(token) as client:
         client.put("/v1/groups/group", json={})
-        store_as_before_prefixes(settings)
+        use_identity_format(settings, identity_format)
         stored = client.store("group", output(1), output(2))["results"]
-        assert stored[0]["output_id"][:8] != stored[1]["output_id"][:8]
+        found = [{result["output_id"][:digits] for result in stored} for digits in (8, 12)]
+        assert (len(found[0]), len(found[1])) == starts
     service.stop()
-    undo_migrations(settings, "identity_format")
+    undo_migrations(settings, migration)
     service = Service(settings)
     with service.client(token) as client:
         again = client.store("group", *(output(n) for n in range(1, 20)))["results"]
         assert again[:2] == [{**result, "change": "unchanged"} for result in stored]
+        large = output(20, data={"text": "x" * 5_000_000})  # it is prepared in another process
+        again += client.store("group", large)["results"]
+        for number in (1, 2, 19, 20):
+            [found] = client.items("group", url=f"https://shop.example/{number}")
+            assert found["output_id"] == again[number - 1]["output_id"]
         client.delete("/v1/groups/group")
         client.store("group", output(1))
         assert [item["output_id"] for item in client.items("group")] == [stored[0]["output_id"]]
@@ -245,7 +257,7 @@ def test_outputs_of_an_earlier_program_are_in_the_approved_view(settings: Settin
     token = service.token()
     with service.client(token) as client:
         client.put("/v1/groups/group", json={})
-        store_as_before_prefixes(settings)
+        use_identity_format(settings, 0)
         client.store("group", output(1), output(2, job_id="other"))
         client.post("/v1/reviews/group", json={"job_id": "other", "status": "approved"})
         cursor = client.get("/v1/groups/group").json()["cursor"]

@@ -46,9 +46,9 @@ def run_script(settings: Settings, sql: str) -> None:
     asyncio.run(run())
 
 
-def store_as_before_prefixes(settings: Settings) -> None:
-    """Lets the groups identify outputs as a program did before identities had a prefix."""
-    run_script(settings, "UPDATE groups SET identity_format = 0")
+def use_identity_format(settings: Settings, identity_format: int) -> None:
+    """Lets the groups identify outputs as an earlier program did; 0 is without a prefix."""
+    run_script(settings, f"UPDATE groups SET identity_format = {identity_format}")
 
 
 def undo_newest_migration(settings: Settings) -> None:
@@ -130,6 +130,7 @@ _UNDO = {
         script="ALTER TABLE organizations ADD COLUMN session_revision INTEGER NOT NULL DEFAULT 0",
     ),
     "compatibility": _Undo({"migrations": "compatible_from"}),
+    "job_prefix": _Undo({}),
 }
 
 
