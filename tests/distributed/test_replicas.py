@@ -12,7 +12,9 @@ import pytest
 from faults.environment import open_environment
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
+from gleanery.storage import migrations
 from tests.api.test_many_clients import Reader, without_scrape_date
+from tests.support.databases import pretend_newer_schema, run_script
 from tests.support.outputs import output, stored_outputs
 from tests.support.process import join_readers_after_writers
 from tests.support.replicas import Standby, metric, settings_of, wait_for_usable
@@ -20,6 +22,8 @@ from tests.support.service import Client, Service
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
+
+NEWEST = migrations.newest("postgres")
 
 
 @pytest.fixture
@@ -106,6 +110,20 @@ def test_a_new_worker_knows_the_lag(service: Service, client: Client, standby: S
             assert (metric(of_other, "gleanery_replica_lag_seconds") or 0) > 3
     finally:
         other.stop()
+
+
+def test_a_replica_is_used_while_this_program_can_serve_its_schema(
+    client: Client, service: Service, standby: Standby
+) -> None:
+    client.store("group", output(1))
+    pretend_newer_schema(service.settings, NEWEST)
+    standby.pause()
+    client.store("group", output(2))  # the lag shows that the replica is checked
+    wait_until(lambda: (metric(client, "gleanery_replica_lag_seconds") or 0) > 1)
+    wait_for_usable(client, 1)
+    standby.resume()
+    run_script(service.settings, "UPDATE migrations SET compatible_from = number")
+    wait_for_usable(client, 0)
 
 
 def test_what_the_replica_does_not_know_yet_is_found(client: Client, standby: Standby) -> None:

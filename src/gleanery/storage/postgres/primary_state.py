@@ -24,7 +24,8 @@ FROM pg_control_system()
 REPLICA_STATE = f"""
 SELECT pg_is_in_recovery(), {_POSITION.format("pg_last_wal_replay_lsn()")}, system_identifier,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), timeline_id), {_RESTORE_TIME},
-    (SELECT max(number) FROM migrations),
+    EXISTS (SELECT FROM migrations
+        HAVING max(number) >= $1 AND max(coalesce(compatible_from, number)) <= $1),
     date_part('epoch', now() - pg_last_xact_replay_timestamp())
 FROM pg_control_system(), pg_control_checkpoint()
 """

@@ -83,13 +83,13 @@ class Replica:
             self._is_open = True
         async with self._connections.read(NO_TENANT) as connection:
             await row_security.security_warning(connection)
-            [row] = await connection.fetch(REPLICA_STATE)
-        is_replica, position, system_identifier, timeline, restored, schema, seconds = row
+            [row] = await connection.fetch(REPLICA_STATE, migrations.newest("postgres"))
+        is_replica, position, system_identifier, timeline, restored, is_servable, seconds = row
         if not is_replica:
             raise NotUsable("it is a primary: it was promoted, or is another database")
         primary.history.check_replica(History(system_identifier, timeline, restored))
-        if schema != migrations.newest("postgres"):
-            raise NotUsable("it does not have the schema of this program yet")
+        if not is_servable:
+            raise NotUsable("this program cannot serve its schema, or not yet")
         return primary.seconds_behind(int(position), seconds)
 
     def leave_out(self, error: Exception) -> None:
