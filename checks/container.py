@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 IMAGE = "gleanery:check"
@@ -52,8 +53,10 @@ def _works(runtime: str) -> bool:
     return found and _run(runtime, "info", check=False, capture_output=True).returncode == 0
 
 
-def _run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*map(str, command)], text=True, **{"check": True} | options)  # type: ignore[call-overload, no-any-return]
+def _run(
+    *command: str | Path, check: bool = True, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, command)], text=True, check=check, **options)
 
 
 # --- with a container runtime -------------------------------------------------------------------
@@ -121,10 +124,10 @@ class Builder:
         mounts = (f"{folder}:/run/pip:ro", f"{folder}/pip.conf:/etc/pip.conf:ro")
         return [word for mount in mounts for word in ("--volume", mount)]
 
-    def configuration(self) -> dict[str, object]:
+    def configuration(self) -> dict[str, Any]:
         """Return what the image says about its start."""
         found = json.loads(self._ask("inspect", "--type", "image", IMAGE))
-        configuration: dict[str, object] = found["Docker"]["config"]
+        configuration: dict[str, Any] = found["Docker"]["config"]
         return configuration
 
     @contextmanager
@@ -139,17 +142,17 @@ class Builder:
         return _run(*self._buildah, *words, stdout=subprocess.PIPE).stdout.strip()
 
 
-def check_in_namespaces(root: Path, configuration: dict[str, object], data: Path) -> None:
+def check_in_namespaces(root: Path, configuration: dict[str, Any], data: Path) -> None:
     """Run the service as process 1, with the settings, the user and the command of the image."""
     assert configuration["User"] == "10001:10001"
-    assert "/data" in configuration["Volumes"]  # type: ignore[operator]
+    assert "/data" in configuration["Volumes"]
     data.mkdir(mode=0o700)
     os.chown(data, 10001, 10001)
     port = _free_port()
-    given = dict(pair.split("=", 1) for pair in configuration["Env"])  # type: ignore[attr-defined]
+    given = dict(pair.split("=", 1) for pair in configuration["Env"])
     # The namespace has the network of the machine: there the service is for loopback only.
     variables = given | SETTINGS | {"GLEANERY_HOST": "127.0.0.1", "GLEANERY_PORT": str(port)}
-    command = [*configuration["Entrypoint"], *configuration["Cmd"]]  # type: ignore[misc]
+    command = [*configuration["Entrypoint"], *configuration["Cmd"]]
     isolated = (
         "unshare",
         "--mount",
@@ -203,14 +206,13 @@ def _wait_until_ready(port: int) -> None:
         time.sleep(0.2)
 
 
-def _request(port: int, method: str, path: str, token: str = "", body: object = None) -> dict:  # type: ignore[type-arg]
+def _request(port: int, method: str, path: str, token: str = "", body: Any = None) -> Any:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     text = None if body is None else json.dumps(body)
     connection.request(method, path, text, headers if token else {})
     with connection.getresponse() as response:
-        found: dict = json.loads(response.read())  # type: ignore[type-arg]
-        return found
+        return json.loads(response.read())
 
 
 def _free_port() -> int:

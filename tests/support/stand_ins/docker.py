@@ -61,7 +61,7 @@ def run(*words: str) -> None:
     for option in OPTIONS:
         parser.add_argument(option)
     parser.add_argument("image")
-    parser.add_argument("command", nargs="*")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(words)
     assert given.volume.endswith(f":{instruction('VOLUME')}")
     command = given.command or json.loads(instruction("CMD"))
