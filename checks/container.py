@@ -72,6 +72,7 @@ def check_with_runtime(runtime: str) -> None:
     started = _run(*command, "--publish", f"127.0.0.1:{port}:8000", IMAGE, capture_output=True)
     container = started.stdout.strip()
     try:
+        _wait_until_ready(port)
         use_service(port, (runtime, "exec", container))
     finally:
         _run(runtime, "stop", "--time", "45", container, capture_output=True)
@@ -153,19 +154,10 @@ def check_in_namespaces(root: Path, configuration: dict[str, Any], data: Path) -
     # The namespace has the network of the machine: there the service is for loopback only.
     variables = given | SETTINGS | {"GLEANERY_HOST": "127.0.0.1", "GLEANERY_PORT": str(port)}
     command = [*configuration["Entrypoint"], *configuration["Cmd"]]
-    isolated = (
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-ec",
-        ISOLATED,
-        "sh",
-    )
-    service = subprocess.Popen([*isolated, root, data, *command], env=variables)
+    isolated = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ISOLATED)
+    service = subprocess.Popen([*isolated, "sh", root, data, *command], env=variables)
     try:
+        _wait_until_ready(port)
         enter = ("nsenter", "--target", _child(service.pid), "--mount", "--pid", "--root")
         use_service(port, (*enter, "--setuid", "10001", "--setgid", "10001"), variables)
     finally:
@@ -181,8 +173,7 @@ def _child(pid: int) -> str:
 
 
 def use_service(port: int, inside: Sequence[str], variables: dict[str, str] | None = None) -> None:
-    """Wait for the service, create a token with a command of the image, and store an output."""
-    _wait_until_ready(port)
+    """Create a token with a command of the image, store an output, and try to write a file."""
     scopes = ("--scopes", "outputs:read,outputs:write")
     create = ("gleanery", "token", "create", "--organization", "check", *scopes)
     token = _run(*inside, *create, env=variables, stdout=subprocess.PIPE).stdout.strip()
@@ -191,8 +182,8 @@ def use_service(port: int, inside: Sequence[str], variables: dict[str, str] | No
     assert stored["created"] == 1, stored
     [item] = _request(port, "GET", "/v1/outputs/group", token)["items"]
     assert item["data"] == {"price": 1}, item
-    check = _run(*inside, "sh", "-c", "touch /opt/gleanery/written", env=variables, check=False)
-    assert check.returncode != 0, "the root is not read-only"
+    written = _run(*inside, "touch", "/var/tmp/written", env=variables, check=False)  # noqa: S108
+    assert written.returncode != 0, "the root is not read-only"
 
 
 def _wait_until_ready(port: int) -> None:
