@@ -22,6 +22,7 @@ from gleanery.storage.database import (
     PoolState,
     ReplicaState,
     Row,
+    SchemaState,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
@@ -118,11 +119,15 @@ class PostgresDatabase:
 
     # --- schema ----------------------------------------------------------------------------------
 
-    async def migrate(self) -> None:
+    async def migrate(self, accept_compatible: bool = False) -> None:
         if await schema.is_owned_by_another_user(self.read):
-            await schema.check_migrated_by_owner(self.read)
+            await schema.check_migrated_by_owner(self.read, accept_compatible)
             return
-        migrate = partial(schema.migrate, is_distributed=self._is_distributed)
+        migrate = partial(
+            schema.migrate,
+            is_distributed=self._is_distributed,
+            accept_compatible=accept_compatible,
+        )
         try:
             await self.write_for(NO_TENANT, migrate, None, checks_schema=False)
         except asyncpg.InsufficientPrivilegeError as error:
@@ -138,12 +143,12 @@ class PostgresDatabase:
             raise distribution.explain(error) from error
         await self._detect_distribution()
 
-    async def check_schema(self) -> None:
-        await schema.check(self.for_all_tenants().read)
+    async def check_schema(self, accept_compatible: bool = False) -> None:
+        await schema.check(self.for_all_tenants().read, accept_compatible)
         await self.security_warning()
 
-    async def schema_number(self) -> int:
-        return await schema.number(self.read)
+    async def schema_state(self) -> SchemaState:
+        return await schema.read_state(self.read)
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])

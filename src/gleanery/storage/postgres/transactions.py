@@ -20,7 +20,8 @@ ArrayStatements = dict[tuple[str, int], str | None]
 
 _ROLLBACK_SECONDS = 2.0
 _CHECK = "SELECT FROM migrations WHERE number >= {:d}"
-_ONE_ROW = "SELECT 1"  # the server's description of the result
+_CHECK_NEWER = "SELECT FROM migrations WHERE coalesce(compatible_from, number) > {:d}"
+_NO_ROW, _ONE_ROW = "SELECT 0", "SELECT 1"  # the server's descriptions of the result
 _SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 _MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
 SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
@@ -35,7 +36,7 @@ async def transaction(connection: Any, begin: str, schema: int | None) -> AsyncI
     """Commits at the end of the context, or rolls back after an error.
 
     ``begin`` begins the transaction, and may set its role, settings and tenant. Raises
-    ``Unavailable`` if the schema does not have this number. None does not check it.
+    ``Unavailable`` if a program of this schema cannot serve the database. None does not check it.
     """
     try:
         await _begin(connection, begin, schema)
@@ -54,7 +55,12 @@ async def _begin(connection: Any, begin: str, schema: int | None) -> None:
     """
     if schema is None:
         await connection.execute(begin)
-    elif await connection.execute(f"{begin}; {_CHECK.format(schema)}") != _ONE_ROW:
+        return
+    found = await connection.execute(f"{begin}; {_CHECK.format(schema)}")
+    if found == _ONE_ROW:
+        return
+    # Only an older program needs a second round trip, beside a newer schema.
+    if found == _NO_ROW or await connection.execute(_CHECK_NEWER.format(schema)) != _NO_ROW:
         raise Unavailable(migrations.CHANGED)
 
 
