@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from gleanery.errors import SettingsError
 from gleanery.values import suggestions
@@ -85,6 +85,16 @@ def _is_postgres_url(text: str) -> bool:
     return text.startswith(("postgresql://", "postgres://"))
 
 
+def _is_replica_url(text: str) -> bool:
+    """Check for one server: each is checked on its own, and can be left out."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    hosts = [parts.netloc.rpartition("@")[2], *parse_qs(parts.query).get("host", [])]
+    return _is_postgres_url(text) and not any("," in host for host in hosts)
+
+
 def _is_redis_url(text: str) -> bool:
     return text.startswith(("redis://", "rediss://"))
 
@@ -94,8 +104,9 @@ _NOT_NEGATIVE = _at_least(0)
 _FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "a folder, not a file")
 _FILE = Check(Path.is_file, "an existing file")
 _POSTGRES_URL = Check(_is_postgres_url, "a URL that starts with postgresql://")
-_POSTGRES_URLS = Check(
-    lambda urls: all(map(_is_postgres_url, urls)), "a URL that starts with postgresql://"
+_REPLICA_URLS = Check(
+    lambda urls: all(map(_is_replica_url, urls)),
+    "a URL that starts with postgresql://, with one host",
 )
 _NO_BASE_URL = (
     "Give --base-url, the URL under which clients reach the service, such as "
@@ -145,8 +156,13 @@ class Settings:
         (),
         "Streaming replica of the PostgreSQL database, from which full pages are read. The option "
         "can be repeated; in the variable, URLs are separated by spaces.",
-        _POSTGRES_URLS,
+        _REPLICA_URLS,
         default_text="none",
+    )
+    max_replica_lag_seconds: float = setting(
+        30.0,
+        "Time that a replica may be behind its primary; one further behind is not read.",
+        _above(0),
     )
     pool_size: int = setting(10, "Maximum number of PostgreSQL connections per worker.", _POSITIVE)
     pooling: str = setting(

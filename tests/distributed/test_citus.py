@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import asyncpg
 import pytest
 
 from gleanery.errors import SettingsError
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import tenancy
 from gleanery.storage.database import Engine
@@ -22,7 +24,7 @@ from gleanery.storage.postgres.shard_statements import in_one_shard, split_scrip
 from gleanery.values import timestamps
 from tests.storage.test_tenancy import OVER_ALL
 from tests.support.citus import CitusServer, citus_server, execute
-from tests.support.databases import undo_newest_migration
+from tests.support.databases import undo_migrations
 from tests.support.outputs import output, read_changes
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import gleanery_in_process
@@ -154,11 +156,13 @@ def test_a_replica_is_refused(settings: Settings) -> None:
 
     with pytest.raises(SettingsError, match="leave out --replica"):
         asyncio.run(use())
+    with pytest.raises(SettingsError, match="leave out --replica"):  # serve ends with it
+        asyncio.run(prepare(replace(settings, replica=(url,))))
 
 
 def test_a_migration_distributes_its_tables(citus: CitusServer, tmp_path: Path) -> None:
     settings = settings_of(citus.new_database(), tmp_path)
-    undo_newest_migration(settings)
+    undo_migrations(settings, "session_revisions")
     service = Service(settings)
     with service.client() as client:
         create_one_of_everything(client)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,38 +10,20 @@ from pathlib import Path
 import pytest
 
 from faults.environment import open_environment
-from faults.postgres_server import PostgresServer
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
+from gleanery.storage import migrations
 from tests.api.test_many_clients import Reader, without_scrape_date
-from tests.support.metrics import fresh_metrics
+from tests.support.databases import pretend_newer_schema, run_script
 from tests.support.outputs import output, stored_outputs
 from tests.support.process import join_readers_after_writers
-from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.replicas import Standby, metric, settings_of, wait_for_usable
+from tests.support.service import Client, Service
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
 
-
-class Standby:
-    """The replica of a service, whose replay a test can stop."""
-
-    def __init__(self, primary: PostgresServer, server: PostgresServer) -> None:
-        self.primary, self.server = primary, server
-
-    def catch_up(self) -> None:
-        position = self.primary.run("SELECT pg_current_wal_lsn()")
-        sql = f"SELECT pg_last_wal_replay_lsn() >= '{position}'"
-        wait_until(lambda: self.server.run(sql) == "t")
-
-    def pause(self) -> None:
-        """Stops the replay after what the primary has now."""
-        self.catch_up()
-        self.server.run("SELECT pg_wal_replay_pause()")
-        wait_until(lambda: self.server.run("SELECT pg_get_wal_replay_pause_state()") == "paused")
-
-    def resume(self) -> None:
-        self.server.run("SELECT pg_wal_replay_resume()")
+NEWEST = migrations.newest("postgres")
 
 
 @pytest.fixture
@@ -55,14 +36,8 @@ def standby() -> Iterator[Standby]:
 
 @pytest.fixture
 def service(standby: Standby, tmp_path: Path) -> Iterator[Service]:
-    settings = Settings(
-        data=tmp_path,
-        database=standby.primary.url(),
-        replica=(standby.server.url(),),
-        secret_key=SECRET_KEY,
-        port=0,
-        log_level="warning",
-        max_wait_seconds=2,
+    settings = settings_of(
+        tmp_path, standby.primary, standby.server.url(), max_replica_lag_seconds=600
     )
     running = Service(settings)
     running.token()
@@ -100,7 +75,10 @@ def test_full_pages_come_from_the_replica_and_the_end_from_the_primary(
     # Output 1 is met again where it is now.
     numbers = [item["data"]["number"] for item in client.items("group", limit=1)]
     assert numbers == [1, 2, 3, 11]
-    changes = client.get("/v1/changes/group", params={"limit": 1}).json()
+    first = client.get("/v1/changes/group", params={"limit": 1}).json()
+    assert first["changes"][0]["output"]["data"] == {"number": 2}  # the start is the primary's
+    before = first["cursor"] - 2
+    changes = client.get("/v1/changes/group", params={"limit": 1, "cursor": before}).json()
     assert changes["changes"][0]["output"]["data"] == {"number": 1}
     last = client.get("/v1/changes/group", params={"cursor": changes["cursor"]}).json()
     assert [each["output"]["data"]["number"] for each in last["changes"]] == [2, 3, 11]
@@ -109,16 +87,43 @@ def test_full_pages_come_from_the_replica_and_the_end_from_the_primary(
 
 
 def test_the_metrics_have_the_lag(client: Client, standby: Standby) -> None:
-    def value(name: str) -> float:
-        return float(re.findall(rf"^{name}(?:\{{.*\}})? (.*)$", fresh_metrics(client), re.M)[0])
+    def lag() -> float | None:
+        return metric(client, "gleanery_replica_lag_seconds")
 
     change_first(client, standby)
-    assert value("gleanery_replicas_usable") == 1
-    wait_until(lambda: value("gleanery_replica_lag_seconds") > 1)
+    assert metric(client, "gleanery_replicas_usable") == 1
+    wait_until(lambda: (lag() or 0) > 1)
     standby.resume()
-    wait_until(lambda: value("gleanery_replica_lag_seconds") == 0)
+    wait_until(lambda: lag() == 0)
     standby.server.kill()
-    wait_until(lambda: value("gleanery_replicas_usable") == 0)
+    wait_for_usable(client, 0)
+    assert lag() is None
+
+
+def test_a_new_worker_knows_the_lag(service: Service, client: Client, standby: Standby) -> None:
+    change_first(client, standby)
+    wait_until(lambda: (metric(client, "gleanery_replica_lag_seconds") or 0) > 3)
+    other = Service(replace(service.settings, port=0), is_prepared=True)
+    try:
+        with other.client() as of_other:
+            wait_for_usable(of_other, 1)
+            assert (metric(of_other, "gleanery_replica_lag_seconds") or 0) > 3
+    finally:
+        other.stop()
+
+
+def test_a_replica_is_used_while_this_program_can_serve_its_schema(
+    client: Client, service: Service, standby: Standby
+) -> None:
+    client.store("group", output(1))
+    pretend_newer_schema(service.settings, NEWEST)
+    standby.pause()
+    client.store("group", output(2))  # the lag shows that the replica is checked
+    wait_until(lambda: (metric(client, "gleanery_replica_lag_seconds") or 0) > 1)
+    wait_for_usable(client, 1)
+    standby.resume()
+    run_script(service.settings, "UPDATE migrations SET compatible_from = number")
+    wait_for_usable(client, 0)
 
 
 def test_what_the_replica_does_not_know_yet_is_found(client: Client, standby: Standby) -> None:
@@ -204,7 +209,10 @@ def write(url: str, token: str, standby: Standby) -> None:
                 standby.server.start()
 
 
-@pytest.mark.parametrize("url", ["http://a", "postgresql://a/b"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://a", "postgresql://a/b", "postgresql://u:p@a,b/c", "postgresql:///c?host=a%2Cb"],
+)
 def test_settings_that_cannot_work_are_rejected(tmp_path: Path, url: str) -> None:
     settings = replace(Settings(data=tmp_path), replica=(url,))
     with pytest.raises(SettingsError, match=r"--replica (must|needs)"):

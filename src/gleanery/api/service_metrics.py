@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gleanery.api.context import Services
@@ -49,7 +50,7 @@ def _observe_replicas(metrics: WorkerMetrics, database: Engine) -> None:
     metrics.observe("gleanery_replicas_usable", lambda: len(usable()))
     metrics.observe(
         "gleanery_replica_lag_seconds",
-        lambda: max((state.lag_seconds or 0.0 for state in usable()), default=0.0),
+        lambda: max((state.lag_seconds for state in usable()), default=math.nan),
     )
 
 

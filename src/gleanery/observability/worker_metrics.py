@@ -5,6 +5,7 @@ A gauge has one sample per worker, with the label ``worker``. A counter is summe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -64,7 +65,10 @@ class WorkerMetrics:
         self._counts: dict[int, tuple[float, Read]] = {}  # with the count of earlier processes
 
     def observe(self, name: str, read: Read) -> None:
-        """Register the function that returns the current value of a metric of the tables."""
+        """Register the function that returns the current value of a metric of the tables.
+
+        A gauge without a value is NaN, and has no sample.
+        """
         if name in _GAUGE_POSITIONS:
             self._gauges[_GAUGE_POSITIONS[name]] = read
         else:
@@ -93,7 +97,11 @@ class WorkerMetrics:
             metric = GAUGES[position]
             yield (
                 metric,
-                [(f'{metric.name}{{worker="{n}"}}', gauges[position]) for n, gauges in running],
+                [
+                    (f'{metric.name}{{worker="{n}"}}', gauges[position])
+                    for n, gauges in running
+                    if not math.isnan(gauges[position])
+                ],
             )
         for position in self._counts:
             metric = COUNTERS[position]

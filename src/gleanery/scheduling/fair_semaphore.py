@@ -34,6 +34,10 @@ class FairSemaphore:
         """Number of requests that wait for a slot."""
         return len(self._waiting)
 
+    def can_acquire(self, organization_id: int) -> bool:
+        """Returns True if ``acquire`` does not wait."""
+        return self._limit.can_acquire(organization_id)
+
     @asynccontextmanager
     async def held_for(self, organization_id: int) -> AsyncIterator[None]:
         """Holds a slot until the context ends. Raises Overloaded like ``acquire``."""
@@ -45,7 +49,7 @@ class FairSemaphore:
 
     async def acquire(self, organization_id: int) -> None:
         """Waits for a slot. Raises Overloaded if that takes too long."""
-        if self._limit.can_acquire(organization_id):  # then no earlier request of it waits
+        if self.can_acquire(organization_id):  # then no earlier request of it waits
             self._limit.acquire(organization_id)
             return
         waiter = asyncio.get_running_loop().create_future()

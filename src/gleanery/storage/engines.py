@@ -26,6 +26,7 @@ def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
         TransactionScope if settings.pooling == "transaction" else SessionScope,
         settings.listen_database,
         settings.replica if with_replicas else (),
+        settings.max_replica_lag_seconds,
     )
 
 

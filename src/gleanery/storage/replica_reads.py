@@ -21,12 +21,13 @@ async def read(
 
     A replica has the changes in the same order, but it lacks the newest ones. A client that
     continues after a full page meets these later. The end of the order, an error and an unknown
-    group are known to the primary only. One request uses one replica.
+    group are known to the primary only. One request uses one connection to one replica.
     """
     replica = engine.for_replica(organization_id)
     if replica is not None:
         with suppress(Exception):  # the replica has logged it, and the primary answers
-            found = await read_from(replica)
+            async with replica as database:
+                found = await read_from(database)
             if has_more(found):
                 return found
     return await read_from(engine.for_tenant(organization_id))

@@ -16,22 +16,35 @@ from gleanery.storage import group_lock, replica_reads
 from gleanery.storage.database import Database
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.outputs import changes
-from gleanery.values import json_text
+from gleanery.values import json_text, timestamps
 
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
-    feed = await replica_reads.read(
+    feed = await _read_now(context)
+    if not feed.parts and not feed.is_beyond_end and context.query.wait:
+        feed = await _wait(context)
+    _record_lag(context, feed)
+    parts = [await context.with_links(part) for part in feed.parts]
+    metadata = json_text.encode(_metadata(context, feed))
+    start = b'{"metadata":%s,"cursor":%d,"changes":[' % (metadata, feed.cursor)
+    return Response(start, more=(*parts, b"]}"))
+
+
+async def _read_now(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
+    if context.cursor == 0:  # the last purge and restore decide which cursors the client gets
+        return await _read(context, context.database)
+    return await replica_reads.read(
         context.services.database,
         context.organization_id,
         partial(_read, context),
         lambda feed: feed.has_more,
     )
-    if not feed.parts and not feed.is_beyond_end and context.query.wait:
-        feed = await _wait(context)
-    parts = [await context.with_links(part) for part in feed.parts]
-    metadata = json_text.encode(_metadata(context, feed))
-    start = b'{"metadata":%s,"cursor":%d,"changes":[' % (metadata, feed.cursor)
-    return Response(start, more=(*parts, b"]}"))
+
+
+def _record_lag(context: RequestContext[ChangeQuery, None], feed: changes.Feed) -> None:
+    now = context.services.clock()
+    lag = 0 if feed.first_seq is None else now - feed.first_seq
+    context.services.telemetry.record_feed_lag(lag / timestamps.SECOND, feed.has_more)
 
 
 def _metadata(context: RequestContext[ChangeQuery, None], feed: changes.Feed) -> PageMetadata:

@@ -42,10 +42,17 @@ class ConnectionPool:
     delays the others.
     """
 
-    def __init__(self, url: str, size: int, scope: TenantScope) -> None:
+    def __init__(
+        self,
+        url: str,
+        size: int,
+        scope: TenantScope,
+        statement_seconds: float = _STATEMENT_SECONDS,
+    ) -> None:
         self._url = url
         self._size = size
         self._scope = scope
+        self._statement_seconds = statement_seconds
         self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Idle connections with the time of their last use. They stay outside asyncpg's pool,
@@ -57,6 +64,10 @@ class ConnectionPool:
     def state(self) -> PoolState:
         return PoolState(self._size, self._slots.held, self._slots.waiting)
 
+    def has_free(self, organization_id: int) -> bool:
+        """Returns True if the tenant need not wait for a connection of its share."""
+        return self._slots.can_acquire(organization_id)
+
     async def open(self) -> None:
         """Connects once. Raises SettingsError if that fails."""
         check_url(self._url)
@@ -66,7 +77,7 @@ class ConnectionPool:
                 self._url,
                 min_size=0,  # a minimum would log each attempt to reach a server that is away
                 max_size=self._size,
-                command_timeout=_STATEMENT_SECONDS,
+                command_timeout=self._statement_seconds,
                 timeout=_ACQUIRE_SECONDS,
                 connection_class=TenantConnection,
                 init=self._initialize,
@@ -81,7 +92,11 @@ class ConnectionPool:
             raise SettingsError(explain(error, self._url)) from None
 
     async def _initialize(self, connection: Any) -> None:
-        await self._scope.initialize(connection)
+        try:
+            await self._scope.initialize(connection)
+        except BaseException:
+            connection.terminate()  # the driver would wait for the server to confirm the end
+            raise
 
     async def change_scope(self, scope: TenantScope) -> None:
         """Replaces all connections by new ones, which use this scope."""
@@ -137,7 +152,8 @@ class ConnectionPool:
     async def write(self, organization_id: int, schema: int | None) -> AsyncIterator[Any]:
         """Provides a connection in a transaction of this tenant.
 
-        Raises ``Unavailable`` if the schema does not have this number. None does not check it.
+        Raises ``Unavailable`` if a program of this schema cannot serve the database. None does not
+        check it.
         """
         async with (
             self._use(organization_id) as connection,

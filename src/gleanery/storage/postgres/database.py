@@ -22,6 +22,7 @@ from gleanery.storage.database import (
     PoolState,
     ReplicaState,
     Row,
+    SchemaState,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
@@ -31,6 +32,7 @@ from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replicas
+from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
 from gleanery.storage.postgres.shard_transactions import ShardTransaction
 from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
@@ -69,17 +71,19 @@ class PostgresDatabase:
         new_scope: Callable[[], TenantScope] = SessionScope,
         listen_url: str | None = None,
         replica_urls: Sequence[str] = (),
+        max_replica_lag: float = 30.0,
     ) -> None:
         """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
         self._connections = ConnectionPool(url, pool_size, new_scope())
-        self._replicas = Replicas(replica_urls, pool_size, new_scope)
+        self._replicas = Replicas(replica_urls, pool_size, new_scope, max_replica_lag)
         self._listen_url = listen_url
         self._listener = Listener(listen_url or url)
         self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
             WeakValueDictionary()
         )
         self._array_statements: ArrayStatements = {}
-        self._transaction_type: type[PostgresTransaction] = PostgresTransaction
+        self._is_distributed = False
+        self._reserved_ids = ReservedIds()
 
     @property
     def pool_state(self) -> PoolState:
@@ -88,8 +92,7 @@ class PostgresDatabase:
     @property
     def replica_states(self) -> Sequence[ReplicaState]:
         return [
-            ReplicaState(replica.host, replica.is_usable, replica.lag_seconds)
-            for replica in self._replicas.all
+            ReplicaState(replica.is_usable, replica.lag_seconds) for replica in self._replicas.all
         ]
 
     async def open(self, create: bool = True) -> None:
@@ -105,10 +108,10 @@ class PostgresDatabase:
 
     async def _detect_distribution(self) -> None:
         """Uses the scope and the statements of Citus if the tables are distributed."""
-        if await distribution.is_distributed(self.read):
+        self._is_distributed = await distribution.is_distributed(self.read)
+        if self._is_distributed:
             if self._replicas.all:
                 raise SettingsError(distribution.NO_REPLICAS)
-            self._transaction_type = ShardTransaction
             self._array_statements.clear()
             await self._connections.change_scope(DistributedScope())
 
@@ -119,12 +122,15 @@ class PostgresDatabase:
 
     # --- schema ----------------------------------------------------------------------------------
 
-    async def migrate(self) -> None:
+    async def migrate(self, accept_compatible: bool = False) -> None:
         if await schema.is_owned_by_another_user(self.read):
-            await schema.check_migrated_by_owner(self.read)
+            await schema.check_migrated_by_owner(self.read, accept_compatible)
             return
-        is_distributed = self._transaction_type is ShardTransaction
-        migrate = partial(schema.migrate, is_distributed=is_distributed)
+        migrate = partial(
+            schema.migrate,
+            is_distributed=self._is_distributed,
+            accept_compatible=accept_compatible,
+        )
         try:
             await self.write_for(NO_TENANT, migrate, None, checks_schema=False)
         except asyncpg.InsufficientPrivilegeError as error:
@@ -140,12 +146,12 @@ class PostgresDatabase:
             raise distribution.explain(error) from error
         await self._detect_distribution()
 
-    async def check_schema(self) -> None:
-        await schema.check(self.for_all_tenants().read)
+    async def check_schema(self, accept_compatible: bool = False) -> None:
+        await schema.check(self.for_all_tenants().read, accept_compatible)
         await self.security_warning()
 
-    async def schema_number(self) -> int:
-        return await schema.number(self.read)
+    async def schema_state(self) -> SchemaState:
+        return await schema.read_state(self.read)
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])
@@ -160,9 +166,8 @@ class PostgresDatabase:
         assert organization_id >= NO_TENANT
         return PostgresHandle(self, organization_id)
 
-    def for_replica(self, organization_id: int) -> Database | None:
-        replica = self._replicas.choose()
-        return None if replica is None else PostgresHandle(replica, organization_id)
+    def for_replica(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
+        return self._replicas.use(organization_id)
 
     def for_all_tenants(self) -> Database:
         return PostgresHandle(self, ALL_TENANTS)
@@ -198,14 +203,28 @@ class PostgresDatabase:
         queue_key: Hashable,
         checks_schema: bool = True,
     ) -> T:
-        needed = migrations.newest(self.engine) if checks_schema else None
-        async with (
-            self._queue_lock(organization_id, queue_key),
-            self._connections.write(organization_id, needed) as connection,
-        ):
-            return await work(
-                self._transaction_type(connection, organization_id, self._array_statements)
-            )
+        needed_schema = migrations.newest(self.engine) if checks_schema else None
+        while True:
+            try:
+                async with self._queue_lock(organization_id, queue_key):
+                    return await self._write_once(organization_id, work, needed_schema)
+            except MoreIdsNeeded as needed:
+                await self._reserved_ids.reserve(self.read, needed.count)
+
+    async def _write_once(
+        self,
+        organization_id: int,
+        work: Callable[[Transaction], Awaitable[T]],
+        needed_schema: int | None,
+    ) -> T:
+        async with self._connections.write(organization_id, needed_schema) as connection:
+            return await work(self._new_transaction(connection, organization_id))
+
+    def _new_transaction(self, connection: Any, organization_id: int) -> Transaction:
+        statements = self._array_statements
+        if self._is_distributed:
+            return ShardTransaction(connection, organization_id, statements, self._reserved_ids)
+        return PostgresTransaction(connection, organization_id, statements)
 
     def _queue_lock(
         self, organization_id: int, queue_key: Hashable
@@ -226,6 +245,12 @@ class PostgresDatabase:
     async def check_notifications(self) -> None:
         if self._listen_url is not None:
             await pooling.check_notifications(self, self._listen_url)
+
+    def check_replicas(self, urls: Sequence[str]) -> None:
+        for url in urls:
+            check_url(url, "--replica")
+        if urls and self._is_distributed:
+            raise SettingsError(distribution.NO_REPLICAS)
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()

@@ -1,4 +1,4 @@
-"""Streaming replicas of the PostgreSQL database: checks them, and chooses one for a read."""
+"""Streaming replicas of the PostgreSQL database: checks them, and chooses one for a request."""
 
 from __future__ import annotations
 
@@ -6,133 +6,170 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, NoReturn
 
-from gleanery.errors import Overloaded
+from gleanery.errors import Overloaded, Unavailable
 from gleanery.storage import migrations
-from gleanery.storage.database import Row
+from gleanery.storage.database import Database, Row
+from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connect_errors import host_of, short_reason
 from gleanery.storage.postgres.connections import ConnectionPool
+from gleanery.storage.postgres.handle import PostgresHandle
+from gleanery.storage.postgres.primary_state import (
+    PRIMARY_STATE,
+    REPLICA_STATE,
+    SAMPLE_SECONDS,
+    History,
+    NotUsable,
+    PrimaryStates,
+)
 from gleanery.storage.postgres.tenant_scope import TenantScope
 from gleanery.storage.tenancy import NO_TENANT
 
 _log = logging.getLogger("gleanery")
 
-_CHECK_SECONDS = 2.0
-_READ_SECONDS = 5.0  # a replica that needs longer does not help; then the primary is asked
-_MAX_SAMPLES = 1800  # an hour; a lag that is longer is reported as an hour
-PRIMARY_POSITION = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
-"""The primary's position in its write-ahead log, in bytes."""
-# A server that was promoted is no replica any more: it may have other data than the primary.
-_STATE = """
-SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() - '0/0'::pg_lsn,
-    (SELECT max(number) FROM migrations)
-"""
+_STATEMENT_SECONDS = 5.0  # a replica that needs longer does not help; then the primary is asked
+_MAX_CHECK_AGE = 3 * SAMPLE_SECONDS
 
-
-class NotAReplica(Exception):
-    """The server cannot be used as a replica; the text says why."""
+ReadPrimary = Callable[[str], Awaitable[Sequence[Row]]]
 
 
 class Replica:
-    """One replica. Its methods for reading are those of the primary's engine."""
+    """One replica."""
 
-    def __init__(self, url: str, pool_size: int, scope: TenantScope) -> None:
+    def __init__(self, url: str, pool_size: int, scope: TenantScope, max_lag: float) -> None:
         self.host = host_of(url)
-        self._connections = ConnectionPool(url, pool_size, scope)
+        self._connections = ConnectionPool(url, pool_size, scope, _STATEMENT_SECONDS)
+        self._max_lag = max_lag
         self._is_open = False
-        self.is_usable = False
-        self.lag_seconds: float | None = None
-        """Time since the primary was where the replica is now; None if it is not usable."""
+        self._was_usable = False
+        self._checked_at = 0.0
+        self._reason: str | None = None
+        self.lag_seconds = 0.0
+        """Time for which the primary has had changes that the replica lacks."""
 
-    async def check(self, positions: PrimaryPositions) -> None:
+    @property
+    def is_usable(self) -> bool:
+        """True if the last check has succeeded, and is not too long ago."""
+        return self._was_usable and time.monotonic() - self._checked_at < _MAX_CHECK_AGE
+
+    def can_read(self, organization_id: int) -> bool:
+        """Returns True if a request of the tenant can use the replica without waiting."""
+        return self.is_usable and self._connections.has_free(organization_id)
+
+    async def check(self, primary: PrimaryStates) -> None:
         """Finds out if the replica is usable, and how far it is behind."""
         try:
-            async with asyncio.timeout(_READ_SECONDS):
-                if not self._is_open:
-                    await self._connections.open()
-                    self._is_open = True
-                [[in_recovery, position, schema]] = await self._fetch(NO_TENANT, _STATE, ())
-            if not in_recovery:
-                raise NotAReplica("it is a primary: it was promoted, or is another database")
-            if schema != migrations.newest("postgres"):
-                raise NotAReplica("it does not have the schema of this program yet")
+            self.lag_seconds = await self._read_lag(primary)
+            if self.lag_seconds > self._max_lag:
+                raise NotUsable("it is further behind the primary than --max-replica-lag-seconds")
+        except Overloaded:  # it works, but has enough to do
+            return
         except Exception as error:
             self.leave_out(error)
             return
-        self.lag_seconds = positions.seconds_behind(int(position))
-        if not self.is_usable:
-            self.is_usable = True
+        self._checked_at = time.monotonic()
+        if not self._was_usable:
+            self._was_usable, self._reason = True, None
             _log.info("the replica is used", extra={"replica": self.host})
 
+    async def _read_lag(self, primary: PrimaryStates) -> float:
+        """Returns the lag. Raises NotUsable or SettingsError if the replica must not be used."""
+        if not self._is_open:
+            await self._connections.open()
+            self._is_open = True
+        async with self._connections.read(NO_TENANT) as connection:
+            await row_security.security_warning(connection)
+            [row] = await connection.fetch(REPLICA_STATE, migrations.newest("postgres"))
+        is_replica, position, system_identifier, timeline, restored, is_servable, seconds = row
+        if not is_replica:
+            raise NotUsable("it is a primary: it was promoted, or is another database")
+        primary.history.check_replica(History(system_identifier, timeline, restored))
+        if not is_servable:
+            raise NotUsable("this program cannot serve its schema, or not yet")
+        return primary.seconds_behind(int(position), seconds)
+
     def leave_out(self, error: Exception) -> None:
-        """Uses the replica no more until a check succeeds."""
-        self.lag_seconds = None
-        if self.is_usable:
-            self.is_usable = False
-            reason = short_reason(error)
-            _log.warning("the replica is left out", extra={"replica": self.host, "error": reason})
+        """Uses the replica no more until a check succeeds. Logs each reason once."""
+        self._was_usable = False
+        reason = _reason(error)
+        if reason != self._reason:
+            self._reason = reason
+            _log.warning(
+                "the server of --replica is left out",
+                extra={"replica": self.host, "reason": reason},
+            )
 
-    async def read_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
-    ) -> Sequence[Row]:
-        try:
-            async with asyncio.timeout(_READ_SECONDS):
-                return await self._fetch(organization_id, sql, values)
-        except Overloaded:  # it works, but has enough to do
-            raise
-        except Exception as error:
-            self.leave_out(error)
-            raise
-
-    async def _fetch(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
-        async with self._connections.read(organization_id) as connection:
-            rows: Sequence[Row] = await connection.fetch(sql, *values)
-            return rows
-
-    async def write_for(self, *_: Any) -> NoReturn:
-        raise AssertionError("a replica is read only")
+    @asynccontextmanager
+    async def use(self, organization_id: int) -> AsyncIterator[Database]:
+        """Provides a handle whose statements use one connection, so all ask the same server."""
+        async with AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(
+                    self._connections.read(organization_id)
+                )
+            except Overloaded:
+                raise
+            except Exception as error:
+                self.leave_out(error)
+                raise
+            yield PostgresHandle(_ReplicaConnection(self, connection), organization_id)
 
     async def close(self) -> None:
         await self._connections.close()
 
 
-class PrimaryPositions:
-    """Where the primary was at which time, for the lag of replicas in seconds.
+def _reason(error: BaseException) -> str:
+    """Says for the operator why a replica cannot be used."""
+    if isinstance(error, Unavailable) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, TimeoutError):
+        return "it does not respond"
+    return short_reason(error).replace("--database", "--replica")
 
-    A replica knows the time of the last change that it has, but not if the primary has newer ones.
-    """
 
-    def __init__(self) -> None:
-        self._samples: deque[tuple[int, float]] = deque(maxlen=_MAX_SAMPLES)
+class _ReplicaConnection:
+    """The connection of one request to a replica."""
 
-    def add(self, position: int) -> None:
-        self._samples.append((position, time.monotonic()))
+    def __init__(self, replica: Replica, connection: Any) -> None:
+        self._replica, self._connection = replica, connection
 
-    def seconds_behind(self, position: int) -> float:
-        """Returns for how long the primary has been after this position."""
-        passed_at = None
-        for sample, sampled_at in reversed(self._samples):
-            if sample <= position:
-                break
-            passed_at = sampled_at
-        return 0.0 if passed_at is None else time.monotonic() - passed_at
+    async def read_for(
+        self, organization_id: int, sql: str, values: Sequence[Any]
+    ) -> Sequence[Row]:
+        try:
+            rows: Sequence[Row] = await self._connection.fetch(sql, *values)
+        except ValueError:  # the driver rejects a value; the primary's answer says that
+            raise
+        except Exception as error:
+            self._replica.leave_out(error)
+            self._connection.terminate()  # the server may not respond to a cancellation either
+            raise
+        return rows
+
+    async def write_for(self, *_: Any) -> NoReturn:
+        raise AssertionError("a replica is read only")
 
 
 class Replicas:
     """The replicas of one primary, checked every two seconds from ``start`` to ``close``."""
 
     def __init__(
-        self, urls: Sequence[str], pool_size: int, new_scope: Callable[[], TenantScope]
+        self,
+        urls: Sequence[str],
+        pool_size: int,
+        new_scope: Callable[[], TenantScope],
+        max_lag: float,
     ) -> None:
-        self.all = [Replica(url, pool_size, new_scope()) for url in urls]
-        self._positions = PrimaryPositions()
+        self.all = [Replica(url, pool_size, new_scope(), max_lag) for url in urls]
+        self._primary = PrimaryStates()
         self._next = 0
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, read_primary: Callable[[str], Awaitable[Sequence[Row]]]) -> None:
+    def start(self, read_primary: ReadPrimary) -> None:
         if self.all:
             self._task = asyncio.create_task(self._run(read_primary))
 
@@ -140,21 +177,31 @@ class Replicas:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for replica in self.all:
-            await replica.close()
+        await asyncio.gather(*(replica.close() for replica in self.all))
 
-    def choose(self) -> Replica | None:
-        """Returns the next usable replica, so that they share the reads; None if there is none."""
-        usable = [replica for replica in self.all if replica.is_usable]
-        if not usable:
+    def use(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
+        """Returns the next replica that has time, so that they share the requests; or None."""
+        free = [replica for replica in self.all if replica.can_read(organization_id)]
+        if not free:
             return None
         self._next += 1
-        return usable[self._next % len(usable)]
+        return free[self._next % len(free)].use(organization_id)
 
-    async def _run(self, read_primary: Callable[[str], Awaitable[Sequence[Row]]]) -> None:
-        while True:
-            with contextlib.suppress(Exception):  # the lag then grows from the last known position
-                [[position]] = await read_primary(PRIMARY_POSITION)
-                self._positions.add(int(position))
-            await asyncio.gather(*(replica.check(self._positions) for replica in self.all))
-            await asyncio.sleep(_CHECK_SECONDS)
+    async def _run(self, read_primary: ReadPrimary) -> None:
+        """Checks each server in a task of its own: one that does not respond delays no other."""
+        await self._sample_primary(read_primary)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_repeat(partial(self._sample_primary, read_primary)))
+            for replica in self.all:
+                tasks.create_task(_repeat(partial(replica.check, self._primary)))
+
+    async def _sample_primary(self, read_primary: ReadPrimary) -> None:
+        with contextlib.suppress(Exception):  # the lag then grows from the last sample
+            [row] = await read_primary(PRIMARY_STATE)
+            self._primary.add(*row)
+
+
+async def _repeat(check: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await check()
+        await asyncio.sleep(SAMPLE_SECONDS)

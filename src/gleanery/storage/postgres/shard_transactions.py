@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gleanery.storage.database import Row
 from gleanery.storage.postgres import value_rows
 from gleanery.storage.postgres.array_statements import ArrayStatement
+from gleanery.storage.postgres.reserved_ids import ReservedIds
 from gleanery.storage.postgres.shard_statements import in_one_shard, split_script
-from gleanery.storage.postgres.transactions import SCRIPT_SECONDS, PostgresTransaction
+from gleanery.storage.postgres.transactions import (
+    SCRIPT_SECONDS,
+    ArrayStatements,
+    PostgresTransaction,
+)
 
 
 class ShardTransaction(PostgresTransaction):
@@ -19,6 +25,16 @@ class ShardTransaction(PostgresTransaction):
     """
 
     _min_array_length = 2
+
+    def __init__(
+        self,
+        connection: Any,
+        organization_id: int,
+        array_statements: ArrayStatements,
+        reserved_ids: ReservedIds,
+    ) -> None:
+        super().__init__(connection, organization_id, array_statements)
+        self._reserved_ids = reserved_ids
 
     def _count_scalars(self, sets: Sequence[Row]) -> int:
         """Returns 1 if the organization is the same in all sets; it chooses the shard."""
@@ -39,6 +55,9 @@ class ShardTransaction(PostgresTransaction):
         for insert in inserts:
             await self._connection.execute(insert.sql, *insert.values)
         await super()._execute_each(sql, rest)
+
+    async def new_output_ids(self, count: int) -> Sequence[int]:
+        return self._reserved_ids.take(count)
 
     async def run_script(self, sql: str) -> None:
         # Citus sends the text of a query to the workers, so each statement is a query.
