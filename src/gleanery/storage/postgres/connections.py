@@ -93,18 +93,17 @@ class ConnectionPool:
         connection = await self._take()
         try:
             _check_version(connection.get_server_version())
-            is_session = isinstance(self._scope, SessionScope) and self._size > 1
-            if is_session and await has_pooler(connection):
-                await self._check_pooler(connection)
+            is_pooled = isinstance(self._scope, SessionScope) and await has_pooler(connection)
         finally:
             await self._return(connection, is_intact=False)
+        if is_pooled:
+            await reject_transaction_pooler(self._connect)
 
-    async def _check_pooler(self, connection: Any) -> None:
-        other = await self._take()
-        try:
-            await reject_transaction_pooler(connection, other)
-        finally:
-            await self._return(other, is_intact=False)
+    async def _connect(self) -> Any:
+        """Opens a connection outside the pool."""
+        return await asyncpg.connect(
+            self._url, timeout=_ACQUIRE_SECONDS, command_timeout=_ACQUIRE_SECONDS
+        )
 
     async def close(self) -> None:
         """Closes all connections. Those to a server that does not respond are ended."""
