@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from gleanery.errors import GleaneryError, Overloaded, SettingsError, Unavailable
-from gleanery.storage import migrations
 from gleanery.storage.database import Engine
 
 _log = logging.getLogger("gleanery")
@@ -133,8 +132,8 @@ class Readiness:
         return self.problem
 
     async def _compare_schema(self) -> None:
-        mismatch = migrations.mismatch(self._database.engine, await self._database.schema_number())
-        self._report(None if mismatch is None else Unavailable(mismatch), mismatch or "")
+        problem = await self._database.schema_problem()
+        self._report(None if problem is None else Unavailable(problem), problem or "")
 
     # --- reports ----------------------------------------------------------------------------------
 

@@ -242,6 +242,9 @@ class Engine(Database, Protocol):
     async def schema_number(self) -> int:
         """Returns the number of the newest applied migration; 0 for an empty database."""
 
+    async def schema_problem(self) -> str | None:
+        """Returns why this program cannot serve the database as it is now; None if it can."""
+
     async def server_time(self) -> int | None:
         """Returns the database server's time in microseconds; None on an engine without server."""
 

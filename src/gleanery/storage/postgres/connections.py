@@ -12,6 +12,7 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.scheduling.limits import GroupedLimit
 from gleanery.storage.database import PoolState
 from gleanery.storage.postgres.connect_errors import check_url, explain, short_reason
 from gleanery.storage.postgres.errors import (
@@ -21,6 +22,8 @@ from gleanery.storage.postgres.errors import (
 )
 from gleanery.storage.postgres.pooling import has_pooler, reject_transaction_pooler
 from gleanery.storage.postgres.tenant_scope import SessionScope, TenantConnection, TenantScope
+from gleanery.storage.postgres.worker_places import WorkerPlaces
+from gleanery.storage.tenancy import ALL_TENANTS
 
 _OLDEST_VERSION = 15  # of PostgreSQL; the tests run on 15 to 18
 _ACQUIRE_SECONDS = 5.0
@@ -47,6 +50,7 @@ class ConnectionPool:
         self._size = size
         self._scope = scope
         self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
+        self._places: WorkerPlaces | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Idle connections with the time of their last use. They stay outside asyncpg's pool,
         # which creates two tasks for each use: as much work as half a small page.
@@ -83,9 +87,15 @@ class ConnectionPool:
     async def _initialize(self, connection: Any) -> None:
         await self._scope.initialize(connection)
 
-    async def change_scope(self, scope: TenantScope) -> None:
-        """Replaces all connections by new ones, which use this scope."""
-        self._scope = scope
+    async def change_scope(self, scope: TenantScope, places: WorkerPlaces) -> None:
+        """Replaces all connections by new ones, which use this scope.
+
+        The workers of Citus then share the connections fairly too, so that one that hangs does not
+        hold them all.
+        """
+        self._scope, self._places = scope, places
+        limit = GroupedLimit(self._size, places.worker_of)
+        self._slots = FairSemaphore(limit, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         await self.expire()
 
     async def _check_server(self) -> None:
@@ -138,8 +148,10 @@ class ConnectionPool:
 
         Raises ``Unavailable`` if the schema does not have this number. None does not check it.
         """
+        # A write without a tenant waits for all workers of Citus. Reads without one do not.
+        tenant = organization_id or ALL_TENANTS
         async with (
-            self._use(organization_id) as connection,
+            self._use(tenant) as connection,
             self._scope.write(connection, organization_id, schema),
         ):
             yield connection
@@ -150,7 +162,10 @@ class ConnectionPool:
 
         Raises ``Overloaded`` if the tenant waits too long for a connection of its share.
         """
-        await self._slots.acquire(organization_id)
+        if self._places is not None:
+            await self._places.find(organization_id)
+        slots = self._slots
+        await slots.acquire(organization_id)
         try:
             try:
                 connection = await self._take()
@@ -164,7 +179,7 @@ class ConnectionPool:
                 finally:
                     await self._return(connection, is_intact)
             finally:
-                self._slots.release(organization_id)
+                slots.release(organization_id)
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise

@@ -37,6 +37,7 @@ from gleanery.storage.postgres.transactions import (
     ArrayStatements,
     PostgresTransaction,
 )
+from gleanery.storage.postgres.worker_places import WorkerPlaces
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
@@ -70,7 +71,9 @@ class PostgresDatabase:
         replica_urls: Sequence[str] = (),
     ) -> None:
         """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
+        self._url = url
         self._connections = ConnectionPool(url, pool_size, new_scope())
+        self._catalog: ConnectionPool | None = None
         self._replicas = Replicas(replica_urls, pool_size, new_scope)
         self._listen_url = listen_url
         self._listener = Listener(listen_url or url)
@@ -98,22 +101,32 @@ class PostgresDatabase:
         try:
             await self._detect_distribution()
         except BaseException:
-            await self._connections.close()
+            await self._close_connections()
             raise
         self._replicas.start(self.read)
 
     async def _detect_distribution(self) -> None:
         """Uses the scope and the statements of Citus if the tables are distributed."""
         self._is_distributed = await distribution.is_distributed(self.read)
-        if self._is_distributed:
-            if self._replicas.all:
-                raise SettingsError(distribution.NO_REPLICAS)
-            self._array_statements.clear()
-            await self._connections.change_scope(DistributedScope())
+        if not self._is_distributed or self._catalog is not None:
+            return
+        if self._replicas.all:
+            raise SettingsError(distribution.NO_REPLICAS)
+        self._array_statements.clear()
+        self._catalog = ConnectionPool(self._url, 1, DistributedScope())
+        await self._catalog.open()
+        places = WorkerPlaces(self._read_catalog)
+        await self._connections.change_scope(DistributedScope(), places)
 
     async def close(self) -> None:
         await self._replicas.close()
         await self._listener.close()
+        await self._close_connections()
+
+    async def _close_connections(self) -> None:
+        if self._catalog is not None:
+            await self._catalog.close()
+            self._catalog = None
         await self._connections.close()
 
     # --- schema ----------------------------------------------------------------------------------
@@ -128,22 +141,45 @@ class PostgresDatabase:
         except asyncpg.InsufficientPrivilegeError as error:
             raise schema.explain_migration(error) from None
         await self._connections.expire()  # new connections take the serving role
+        await self._remove_local_rows()
         await self.security_warning()
 
     async def distribute(self) -> None:
         await distribution.check(self.read)
         try:
             await self.write_for(NO_TENANT, schema.distribute, None)
-        except asyncpg.PostgresError as error:
-            raise distribution.explain(error) from error
+        except (Unavailable, asyncpg.PostgresError) as error:
+            raise distribution.explain(error, distribution.NOT_DISTRIBUTED) from error
         await self._detect_distribution()
+        await self._remove_local_rows()
+
+    async def _remove_local_rows(self) -> None:
+        """Does the rest of a distribution, also of one that was interrupted after its commit."""
+        if not (self._is_distributed and await distribution.has_local_rows(self.read)):
+            return
+        try:
+            await self.write_for(NO_TENANT, schema.remove_local_rows, None)
+        except (Unavailable, asyncpg.PostgresError) as error:
+            raise distribution.explain(error, distribution.ROWS_NOT_REMOVED) from error
 
     async def check_schema(self) -> None:
         await schema.check(self.for_all_tenants().read)
         await self.security_warning()
 
     async def schema_number(self) -> int:
-        return await schema.number(self.read)
+        return await schema.number(self._read_catalog)
+
+    async def schema_problem(self) -> str | None:
+        if problem := migrations.mismatch(self.engine, await self.schema_number()):
+            return problem
+        is_same = await distribution.is_distributed(self._read_catalog) == self._is_distributed
+        return None if is_same else distribution.CHANGED
+
+    async def _read_catalog(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Reads while a worker of Citus that hangs holds many connections of the pool."""
+        async with (self._catalog or self._connections).read(NO_TENANT) as connection:
+            rows: Sequence[Row] = await connection.fetch(sql, *values)
+            return rows
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])

@@ -24,11 +24,16 @@ _TEMPORARY_CLASSES = ("08", "28", "3D", "40", "53", "57")
 # Further temporary errors: read-only standby, lock timeout, I/O error.
 _TEMPORARY_STATES = ("25006", "55P03", "58030")
 
+# Citus: a worker was lost before the commit reached it. The state is that of internal errors.
+_LOST_WORKER = "could not commit transaction for shard"
+
 
 def is_temporary(error: Exception) -> bool:
     """Returns True if the same request may succeed when the client tries again."""
     # Another node has changed the schema, or the operator has to correct the pooler.
     if isinstance(error, (asyncpg.InvalidCachedStatementError, *LOST_STATEMENT_ERRORS)):
+        return True
+    if isinstance(error, asyncpg.InternalServerError) and _LOST_WORKER in str(error):
         return True
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""

@@ -57,7 +57,7 @@ class Listener:
             self._terminate()
 
     async def _connect(self) -> None:
-        """Connects, or leaves no connection: one that does not listen would look like a good one."""
+        """Connects. A failure leaves no connection: it would be open, and would not listen."""
         try:
             connection: Any = await asyncpg.connect(
                 self._url, timeout=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS

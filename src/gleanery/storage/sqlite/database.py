@@ -115,8 +115,11 @@ class SqliteDatabase:
         raise SettingsError("Only PostgreSQL with Citus can be distributed: give --database")
 
     async def check_schema(self) -> None:
-        if problem := migrations.mismatch(self.engine, await self.schema_number()):
+        if problem := await self.schema_problem():
             raise SettingsError(problem)
+
+    async def schema_problem(self) -> str | None:
+        return migrations.mismatch(self.engine, await self.schema_number())
 
     async def security_warning(self) -> str | None:
         return None
