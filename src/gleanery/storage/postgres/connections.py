@@ -146,7 +146,8 @@ class ConnectionPool:
     async def write(self, organization_id: int, schema: int | None) -> AsyncIterator[Any]:
         """Provides a connection in a transaction of this tenant.
 
-        Raises ``Unavailable`` if the schema does not have this number. None does not check it.
+        Raises ``Unavailable`` if a program of this schema cannot serve the database. None does not
+        check it.
         """
         # A write without a tenant waits for all workers of Citus. Reads without one do not.
         tenant = organization_id or ALL_TENANTS
