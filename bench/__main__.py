@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bench import (
     asgi_adapter,
+    citus,
     client,
     commits,
     compression,
@@ -43,6 +44,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "memory": process.measure_memory,
     "client": client.measure,
     "scrapy": scrapy_items.measure,
+    "citus": citus.measure,
 }
 
 

@@ -31,7 +31,20 @@ for line in io.lines("{paths}") do count = count + 1; paths[count] = line end
 math.randomseed({count})
 request = function() return wrk.format("GET", paths[math.random(count)]) end
 """
-# The same with pauses between the requests of a connection, for a light load.
+# Such requests of several tokens: each line is a path and a token.
+_GETS_OF_MANY_SCRIPT = """
+local paths, headers, count = {{}}, {{}}, 0
+for path, token in string.gmatch(io.open("{paths}"):read("*a"), "(%S+) (%S+)") do
+  count = count + 1
+  paths[count], headers[count] = path, {{["Authorization"] = "Bearer " .. token}}
+end
+math.randomseed({count})
+request = function()
+  local number = math.random(count)
+  return wrk.format("GET", paths[number], headers[number])
+end
+"""
+# Requests of one token with pauses between the requests of a connection, for a light load.
 _PACED_SCRIPT = (
     _GET_SCRIPT
     + """
@@ -79,6 +92,17 @@ def measure_gets(
         path_list.write_text("\n".join(paths) + "\n")
         script = _GET_SCRIPT.format(paths=path_list, count=len(paths))
         return _measure(url, script, token, connections)
+
+
+def measure_gets_of_many(
+    url: str, requests: Sequence[tuple[str, str]], connections: int = 16
+) -> float:
+    """Do the same as ``measure_gets`` for requests that are a path and a token each."""
+    with tempfile.TemporaryDirectory() as folder:
+        path_list = Path(folder, "paths")
+        path_list.write_text("".join(f"{path} {token}\n" for path, token in requests))
+        script = _GETS_OF_MANY_SCRIPT.format(paths=path_list, count=len(requests))
+        return _measure(url, script, None, connections)
 
 
 def measure_p99(url: str, paths: Sequence[str], token: str, connections: int = 16) -> float:

@@ -16,6 +16,7 @@ from gleanery.settings import Settings
 from gleanery.storage import tenancy
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import open_engine
+from gleanery.storage.postgres import value_rows
 from gleanery.storage.postgres.database import PostgresDatabase
 from gleanery.storage.postgres.shard_statements import in_one_shard, split_script
 from gleanery.values import timestamps
@@ -264,15 +265,18 @@ def test_every_statement_uses_one_shard(settings: Settings) -> None:
 async def explain(engine: PostgresDatabase, sql: str) -> dict[str, str]:
     """Returns what is wrong with the plans of a statement and of its forms over arrays."""
     types = await parameter_types(engine, sql)
-    forms: dict[str, tuple[str, list[Any]]] = {"": (sql, [EXAMPLES[name] for name in types])}
+    values = [EXAMPLES[name] for name in types]
+    forms: dict[str, tuple[str, list[Any]]] = {"": (sql, values)}
     for scalars in {1, len(types) - 1} - {0, len(types)}:
-        if over_arrays := in_one_shard(sql, types, scalars):
-            values = [EXAMPLES[name] for name in types]
+        if statement := in_one_shard(sql, types, scalars):
             arrays = [[value] * 8 for value in values[scalars:]]
-            forms[f"over arrays after {scalars}"] = over_arrays, [*values[:scalars], *arrays]
+            forms[f"over arrays after {scalars}"] = statement.sql, [*values[:scalars], *arrays]
+    if value_rows.parse(sql):
+        rows = [values[0], *(values[1:] * 4)]
+        forms["with four rows"] = value_rows.with_rows(sql, 4, len(values)), rows
     found = {}
-    for form, (text, values) in forms.items():
-        if problem := await problem_of(engine, text, values):
+    for form, (text, given) in forms.items():
+        if problem := await problem_of(engine, text, given):
             found[form] = problem
     return found
 

@@ -32,6 +32,10 @@ WORKER_OF = """
 SELECT nodename FROM pg_dist_shard_placement
 WHERE shardid = get_shard_id_for_distribution_column('outputs', {})
 """
+SHARDS_OF = """
+SELECT shardid FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)
+WHERE logicalrelid = 'outputs'::regclass AND nodename = '{}'
+"""
 
 
 @pytest.fixture(scope="module")
@@ -252,12 +256,10 @@ def test_a_shard_can_be_moved_while_the_service_runs(citus: CitusServer, tmp_pat
     service = Service(settings)
     [source, target] = (worker.socket_folder for worker in citus.workers)
     clients = clients_by_worker(service, 6)
-    sql = f"""
-    SELECT citus_move_shard_placement(shardid, '{source}', 5432, '{target}', 5432)
-    FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)
-    WHERE logicalrelid = 'outputs'::regclass AND nodename = '{source}'
-    """
-    execute(url, sql)
+    for [shard] in execute(url, SHARDS_OF.format(source)):
+        places = f"'{source}', 5432, '{target}', 5432"
+        execute(url, f"SELECT citus_move_shard_placement({shard}, {places})")
+    assert execute(url, SHARDS_OF.format(source)) == []
     for client in (one for listed in clients.values() for one in listed):
         client.store("group", output(2))
         assert len(client.items("group")) == 2

@@ -471,9 +471,9 @@ def test_tenants_take_turns_with_large_reads(tmp_path: Path) -> None:
 def test_a_writer_waits_for_a_limited_time(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gleanery.storage.postgres import database as postgres
+    from gleanery.storage.postgres import writer_queues
 
-    monkeypatch.setattr(postgres, "_QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(writer_queues, "_QUEUE_SECONDS", 0.1)
     settings = fresh_settings("postgres", request, tmp_path)
     last = asyncio.Event()
 

@@ -24,7 +24,7 @@ VARIABLE = "GLEANERY_TEST_CITUS"
 _PORT = 5432  # a part of the socket's name; there is no TCP port
 _OPTIONS = (
     "shared_preload_libraries=citus",
-    "citus.shard_count=4",  # fewer than in operation, because every test creates them
+    "citus.shard_count=2",  # fewer than in operation, because every test creates them
     "citus.node_conninfo=sslmode=prefer",
     "max_prepared_transactions=100",
     "citus.enable_statistics_collection=off",
@@ -35,9 +35,10 @@ _OPTIONS = (
 def citus_programs() -> Path:
     """The folder of a PostgreSQL with Citus. Skips the test where there is none."""
     for folder in installed().values():
-        command = [folder / "pg_config", "--pkglibdir"]
-        if not command[0].exists():
+        program = folder / "pg_config"
+        if not program.exists():
             continue
+        command = [str(program), "--pkglibdir"]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
         if Path(told.stdout.strip(), "citus.so").exists():
             return folder
@@ -53,6 +54,16 @@ class CitusServer:
         self.run = coordinator.run
         self.log = coordinator.log
         self.socket_folder = coordinator.socket_folder
+
+    def dump(self, url: str, *options: str) -> bytes:
+        """Output of pg_dump for a database."""
+        command = [str(citus_programs() / "pg_dump"), url, *options]
+        return subprocess.run(command, capture_output=True, check=True).stdout
+
+    def load(self, url: str, dump: bytes) -> None:
+        """Loads a dump into an empty database; every statement must succeed."""
+        command = [str(citus_programs() / "psql"), url, "--quiet", "--set", "ON_ERROR_STOP=1"]
+        subprocess.run(command, input=dump, capture_output=True, check=True)
 
     def new_user(self, rights: str) -> str:
         """Creates a user on every server, without superuser rights, and returns the name."""
@@ -114,12 +125,16 @@ async def distribute(url: str) -> None:
 
 
 @contextmanager
-def citus_server(workers: int = 2) -> Iterator[CitusServer]:
-    """Runs a coordinator and workers. Skips the test where Citus is not installed."""
+def citus_server(workers: int = 2, *options: str) -> Iterator[CitusServer]:
+    """Runs a coordinator and workers. Skips the test where Citus is not installed.
+
+    ``options`` are further settings of the servers, such as ``fsync=on``.
+    """
     programs = citus_programs()
     with ExitStack() as stack:
         coordinator, *others = (
-            stack.enter_context(server_of_programs(programs, *_OPTIONS)) for _ in range(workers + 1)
+            stack.enter_context(server_of_programs(programs, *_OPTIONS, *options))
+            for _ in range(workers + 1)
         )
         yield CitusServer(coordinator, others)
 

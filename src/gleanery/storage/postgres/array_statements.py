@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 INSERT = re.compile(
     r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*VALUES\s*\(([$\d,\s]+)\)\s*(RETURNING\s[\w\s,]+)?"
@@ -19,6 +20,16 @@ UPDATE = re.compile(r"\s*UPDATE (\w+)(\s+SET\s.+)\b(WHERE\s.+)", re.DOTALL)
 _SELECT = re.compile(r"\s*(SELECT\s.+\sFROM \w+(?: LEFT JOIN \w+\s+ON\s.+)?\sWHERE\s.+)", re.DOTALL)
 NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+)")
+
+
+class ArrayStatement(NamedTuple):
+    """A statement over arrays, and what is known about its result."""
+
+    sql: str
+    inserts_all: bool = False
+    """True if it inserts a row for each set of values, unless something is missing."""
+    returns_number: bool = False
+    """True if the last column is the number of the set of values that the row comes from."""
 
 
 def over_arrays(sql: str, types: Sequence[str], scalars: int = 0) -> str | None:

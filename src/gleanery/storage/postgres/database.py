@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Literal, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -33,6 +31,7 @@ from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replicas
 from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
+from gleanery.storage.postgres.shard_transactions import ShardTransaction
 from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
@@ -40,21 +39,10 @@ from gleanery.storage.postgres.transactions import (
     PostgresTransaction,
 )
 from gleanery.storage.postgres.worker_places import WorkerPlaces
+from gleanery.storage.postgres.writer_queues import WriterQueues
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
-_QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
-
-
-class _QueueLock(asyncio.Lock):
-    """Serialises the writers of one queue key; a writer waits for a limited time."""
-
-    async def acquire(self) -> Literal[True]:
-        try:
-            async with asyncio.timeout(_QUEUE_SECONDS):
-                return await super().acquire()
-        except TimeoutError:
-            raise Unavailable("Too many requests write here at once; try again") from None
 
 
 class PostgresDatabase:
@@ -79,9 +67,7 @@ class PostgresDatabase:
         self._replicas = Replicas(replica_urls, pool_size, new_scope)
         self._listen_url = listen_url
         self._listener = Listener(listen_url or url)
-        self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
-            WeakValueDictionary()
-        )
+        self._queues = WriterQueues()
         self._array_statements: ArrayStatements = {}
         self._is_distributed = False
         self._reserved_ids = ReservedIds()
@@ -240,7 +226,7 @@ class PostgresDatabase:
         needed_schema = migrations.newest(self.engine) if checks_schema else None
         while True:
             try:
-                async with self._queue_lock(organization_id, queue_key):
+                async with self._queues.turn(organization_id, queue_key):
                     return await self._write_once(organization_id, work, needed_schema)
             except MoreIdsNeeded as needed:
                 await self._reserved_ids.reserve(self.read, needed.count)
@@ -251,22 +237,13 @@ class PostgresDatabase:
         work: Callable[[Transaction], Awaitable[T]],
         needed_schema: int | None,
     ) -> T:
-        ids = self._reserved_ids if self._is_distributed else None
         async with self._connections.write(organization_id, needed_schema) as connection:
+            arguments = (connection, organization_id, self._array_statements)
             return await work(
-                PostgresTransaction(connection, organization_id, self._array_statements, ids)
+                ShardTransaction(*arguments, self._reserved_ids)
+                if self._is_distributed
+                else PostgresTransaction(*arguments)
             )
-
-    def _queue_lock(
-        self, organization_id: int, queue_key: Hashable
-    ) -> AbstractAsyncContextManager[None]:
-        if queue_key is None:
-            return nullcontext()
-        key = (organization_id, queue_key)
-        lock = self._queue_locks.get(key)
-        if lock is None:
-            lock = self._queue_locks[key] = _QueueLock()
-        return lock
 
     # --- notifications ---------------------------------------------------------------------------
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Row
-from gleanery.storage.postgres.array_statements import over_arrays
+from gleanery.storage.postgres.array_statements import ArrayStatement, over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
-from gleanery.storage.postgres.reserved_ids import NEW_IDS, ReservedIds
-from gleanery.storage.postgres.shard_statements import in_one_shard, split_script
+from gleanery.storage.postgres.reserved_ids import NEW_IDS
 
 T = TypeVar("T")
-ArrayStatements = dict[tuple[str, int], str | None]
+ArrayStatements = dict[tuple[str, int], ArrayStatement | None]
 """Statements over arrays, by the statement and the number of its parameters that are no arrays."""
 
 _ROLLBACK_SECONDS = 2.0
 _CHECK = "SELECT FROM migrations WHERE number >= {:d}"
 _CHECK_NEWER = "SELECT FROM migrations WHERE coalesce(compatible_from, number) > {:d}"
 _NO_ROW, _ONE_ROW = "SELECT 0", "SELECT 1"  # the server's descriptions of the result
-_SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
-_MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
+SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 _SKIP_IDS = """
 SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, coalesce(last_value, 0) + $1)
@@ -81,17 +80,13 @@ async def _roll_back(connection: Any) -> None:
 class PostgresTransaction:
     """Statements on one connection, inside its transaction."""
 
+    _min_array_length = 8
+    """Number of sets of values from which a statement over arrays is faster."""
+
     def __init__(
-        self,
-        connection: Any,
-        organization_id: int,
-        array_statements: ArrayStatements,
-        reserved_ids: ReservedIds | None = None,
+        self, connection: Any, organization_id: int, array_statements: ArrayStatements
     ) -> None:
-        """Creates the transaction; with ``reserved_ids`` if the database is distributed."""
         self._connection = connection
-        self._reserved_ids = reserved_ids
-        self._is_distributed = reserved_ids is not None
         self.organization_id = organization_id
         self._array_statements = array_statements
 
@@ -102,51 +97,62 @@ class PostgresTransaction:
     async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
         sets = list(many)
         scalars = self._count_scalars(sets)
-        array_sql = await self._over_arrays(sql, len(sets), scalars)
-        rows: Sequence[Row] = (
-            await self._connection.fetchmany(sql, sets)
-            if array_sql is None
-            else await self._connection.fetch(array_sql, *_columns(sets, scalars))
-        )
-        return rows
+        statement = await self._over_arrays(sql, len(sets), scalars)
+        if statement is None:
+            return await self._fetch_each(sql, sets)
+        return await self._fetch_arrays(statement, _columns(sets, scalars))
 
     async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
         sets = list(many)
         scalars = self._count_scalars(sets)
-        array_sql = await self._over_arrays(sql, len(sets), scalars)
-        if array_sql is None and sets:
+        statement = await self._over_arrays(sql, len(sets), scalars)
+        if statement is None:
+            await self._execute_each(sql, sets)
+            return
+        done = await self._connection.execute(statement.sql, *_columns(sets, scalars))
+        if statement.inserts_all and done != f"INSERT 0 {len(sets)}":
+            raise RuntimeError(f"{done} instead of {len(sets)} rows: {statement.sql}")
+
+    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+        statement = await self._over_arrays(sql, len(keys), len(values))
+        if statement is None:
+            return await self.fetch_many(sql, [(*values, key) for key in keys])
+        return await self._fetch_arrays(statement, (*values, [*keys]))
+
+    async def _fetch_arrays(self, statement: ArrayStatement, values: Iterable[Any]) -> list[Row]:
+        rows: list[Row] = await self._connection.fetch(statement.sql, *values)
+        if statement.returns_number:
+            return [row[:-1] for row in sorted(rows, key=itemgetter(-1))]
+        return rows
+
+    async def _fetch_each(self, sql: str, sets: Sequence[Row]) -> list[Row]:
+        rows: list[Row] = await self._connection.fetchmany(sql, sets)
+        return rows
+
+    async def _execute_each(self, sql: str, sets: Sequence[Row]) -> None:
+        if sets:
             await self._connection.executemany(sql, sets)
-        elif array_sql is not None:
-            done = await self._connection.execute(array_sql, *_columns(sets, scalars))
-            if done.startswith("INSERT") and done != f"INSERT 0 {len(sets)}":
-                raise RuntimeError(f"{done} instead of {len(sets)} rows: {array_sql}")
 
-    def _count_scalars(self, sets: Sequence[Row]) -> int:
-        """Returns 1 if the organization must not become an array, and is the same in all sets."""
-        return int(self._is_distributed and len({values[0] for values in sets}) == 1)
-
-    async def _over_arrays(self, sql: str, length: int, scalars: int = 0) -> str | None:
+    async def _over_arrays(self, sql: str, length: int, scalars: int) -> ArrayStatement | None:
         """Returns the statement over arrays of this length, if there is one and it is faster."""
-        if length < _MIN_ARRAY_LENGTH:
+        if length < self._min_array_length:
             return None
         if (sql, scalars) not in self._array_statements:
             prepared = await self._connection.prepare(sql)
             types = [type_.name for type_ in prepared.get_parameters()]
-            rewrite = in_one_shard if self._is_distributed else over_arrays
-            self._array_statements[sql, scalars] = rewrite(sql, types, scalars)
+            self._array_statements[sql, scalars] = self._rewrite(sql, types, scalars)
         return self._array_statements[sql, scalars]
 
-    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
-        array_sql = await self._over_arrays(sql, len(keys), len(values))
-        if array_sql is None:
-            return await self.fetch_many(sql, [(*values, key) for key in keys])
-        rows: Sequence[Row] = await self._connection.fetch(array_sql, *values, [*keys])
-        return rows
+    def _rewrite(self, sql: str, types: Sequence[str], scalars: int) -> ArrayStatement | None:
+        text = over_arrays(sql, types, scalars)
+        return None if text is None else ArrayStatement(text)
+
+    def _count_scalars(self, sets: Sequence[Row]) -> int:
+        """Returns how many of the first parameters must not become arrays."""
+        return 0
 
     async def run_script(self, sql: str) -> None:
-        # Citus sends the text of a query to the workers, so each statement is a query.
-        for script in split_script(sql) if self._is_distributed else (sql,):
-            await self._connection.execute(script, timeout=_SCRIPT_SECONDS)
+        await self._connection.execute(sql, timeout=SCRIPT_SECONDS)
 
     async def server_time(self) -> int:
         return int((await self.fetch(SERVER_TIME))[0][0])
@@ -155,8 +161,6 @@ class PostgresTransaction:
         await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
-        if self._reserved_ids is not None:
-            return self._reserved_ids.take(count)
         return [row[0] for row in await self.fetch(NEW_IDS, count)]
 
     async def pause(self) -> None:
