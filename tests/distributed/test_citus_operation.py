@@ -1,4 +1,4 @@
-"""Operation of Citus: workers that hang or are lost, the distribution's remains, moved shards."""
+"""Operation of Citus: workers that hang or are lost, and what a distribution leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -31,10 +30,6 @@ POOL_SIZE = 5
 WORKER_OF = """
 SELECT nodename FROM pg_dist_shard_placement
 WHERE shardid = get_shard_id_for_distribution_column('outputs', {})
-"""
-SHARDS_OF = """
-SELECT shardid FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)
-WHERE logicalrelid = 'outputs'::regclass AND nodename = '{}'
 """
 
 
@@ -242,41 +237,3 @@ def test_a_distribution_that_cannot_reach_a_worker_says_why(citus: CitusServer) 
     assert "nothing was changed" in messages
     assert lost.socket_folder in messages
     assert distribute(url)[0] == 0
-
-
-# --- moved shards --------------------------------------------------------------------------------
-
-
-def test_a_shard_can_be_moved_while_the_service_runs(citus: CitusServer, tmp_path: Path) -> None:
-    settings = settings_of(citus.new_database(), tmp_path)
-    url = str(settings.database)
-    for server in (citus.coordinator, *citus.workers):
-        server.run(f"ALTER SYSTEM SET citus.local_hostname = '{server.socket_folder}'")
-        server.run("SELECT pg_reload_conf()")
-    service = Service(settings)
-    [source, target] = (worker.socket_folder for worker in citus.workers)
-    clients = clients_by_worker(service, 6)
-    for [shard] in execute(url, SHARDS_OF.format(source)):
-        places = f"'{source}', 5432, '{target}', 5432"
-        execute(url, f"SELECT citus_move_shard_placement({shard}, {places})")
-    assert execute(url, SHARDS_OF.format(source)) == []
-    for client in (one for listed in clients.values() for one in listed):
-        client.store("group", output(2))
-        assert len(client.items("group")) == 2
-        client.close()
-    service.stop()
-    name = urlsplit(url).path.lstrip("/")
-    assert asyncio.run(unprotected_shards(citus.workers[1].url(name))) == []
-
-
-async def unprotected_shards(url: str) -> list[str]:
-    """Shards of outputs without row-level security."""
-    connection: Any = await asyncpg.connect(url)
-    await connection.execute("SET citus.override_table_visibility = off")
-    rows = await connection.fetch(
-        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ '^outputs_[0-9]+$' "
-        "AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS "
-        "(SELECT FROM pg_policy WHERE polrelid = pg_class.oid))"
-    )
-    await connection.close()
-    return [row[0] for row in rows]

@@ -28,7 +28,6 @@ _OPTIONS = (
     "citus.node_conninfo=sslmode=prefer",
     "max_prepared_transactions=100",
     "citus.enable_statistics_collection=off",
-    "wal_level=logical",  # shards can be moved
 )
 
 
