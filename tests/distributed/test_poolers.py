@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -306,6 +306,56 @@ def test_session_mode_behind_a_transaction_pooler_is_refused(
     wrong = replace(settings, pooling="session", listen_database=None)
     with pytest.raises(SettingsError, match="--pooling transaction"):
         asyncio.run(prepare(wrong))
+
+
+@pytest.mark.parametrize("pool_size", [1, 5])
+def test_session_mode_is_refused_while_others_use_the_pooler(
+    transaction_pooler: PgBouncer, tmp_path: Path, pool_size: int
+) -> None:
+    settings = settings_through(transaction_pooler, tmp_path)
+    wrong = replace(settings, pooling="session", listen_database=None, pool_size=pool_size)
+
+    async def use() -> None:
+        async with other_clients(str(settings.database)):
+            for _ in range(20):
+                with pytest.raises(SettingsError, match="--pooling transaction"):
+                    await prepare(wrong)
+
+    asyncio.run(use())
+
+
+def test_session_mode_behind_a_busy_session_pooler_is_accepted(
+    server: InstalledServer, tmp_path: Path
+) -> None:
+    with pgbouncer(server, "session", pool_size=30) as pooler:
+        settings = settings_through(pooler, tmp_path)
+
+        async def use() -> None:
+            async with other_clients(str(settings.database)):
+                for _ in range(20):
+                    await prepare(settings)
+
+        asyncio.run(use())
+
+
+@asynccontextmanager
+async def other_clients(url: str) -> AsyncIterator[None]:
+    """Clients that use the pooler all the time."""
+    connections: list[Any] = [await asyncpg.connect(url) for _ in range(8)]
+
+    async def use(connection: Any) -> None:
+        while True:
+            await connection.execute("BEGIN; SELECT 1; COMMIT")
+
+    tasks = [asyncio.create_task(use(connection)) for connection in connections]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in connections:
+            connection.terminate()
 
 
 def test_an_address_for_notifications_behind_the_pooler_is_refused(

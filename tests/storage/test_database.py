@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -325,6 +326,24 @@ def test_a_failed_write_changes_nothing_and_other_writes_succeed(empty: Settings
     with_database(empty, work)
 
 
+def test_a_transaction_that_hides_a_failure_is_not_taken_for_stored(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """PostgreSQL answers its COMMIT with ROLLBACK, and not with an error."""
+
+    async def hide(transaction: Transaction) -> None:
+        with suppress(asyncpg.DivisionByZeroError):
+            await transaction.fetch("SELECT 1 / 0")
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        with pytest.raises(RuntimeError, match="ROLLBACK"):
+            await database.write(hide)
+        assert await database.schema_number()
+
+    with_database(fresh_settings("postgres", request, tmp_path), work)
+
+
 def test_fetch_many_returns_rows_in_the_order_of_the_values(empty: Settings) -> None:
     async def work(database: Engine) -> None:
         await database.migrate()
@@ -452,9 +471,9 @@ def test_tenants_take_turns_with_large_reads(tmp_path: Path) -> None:
 def test_a_writer_waits_for_a_limited_time(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gleanery.storage.postgres import database as postgres
+    from gleanery.storage.postgres import writer_queues
 
-    monkeypatch.setattr(postgres, "_QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(writer_queues, "_QUEUE_SECONDS", 0.1)
     settings = fresh_settings("postgres", request, tmp_path)
     last = asyncio.Event()
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,21 @@ class InstalledServer:
                 await connection.close()
 
         return asyncio.run(run())
+
+    def freeze(self) -> None:
+        """Suspends all processes of the server, so that it keeps its connections and hangs."""
+        self._send_to_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Continues after ``freeze``."""
+        self._send_to_all(signal.SIGCONT)
+
+    def _send_to_all(self, number: signal.Signals) -> None:
+        first = self._process.pid
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        for process in (first, *map(int, children)):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def log(self) -> bytes:
         """Log of the server."""

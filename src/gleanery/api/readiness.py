@@ -136,9 +136,9 @@ class Readiness:
 
     async def _compare_schema(self) -> None:
         engine, schema = self._database.engine, await self._database.schema_state()
-        mismatch = migrations.mismatch(engine, schema)
+        problem = migrations.mismatch(engine, schema) or await self._database.distribution_problem()
         self._warn(migrations.compatibility_warning(engine, schema))
-        self._report(None if mismatch is None else Unavailable(mismatch), mismatch or "")
+        self._report(None if problem is None else Unavailable(problem), problem or "")
 
     # --- reports ----------------------------------------------------------------------------------
 

@@ -18,8 +18,10 @@ class FairSemaphore:
     slots for long leaves some for the others. The queue decides who gets a slot next.
     """
 
-    def __init__(self, slots: int, wait_seconds: float, overload_message: str) -> None:
-        self._limit = ConcurrencyLimit(slots)
+    def __init__(
+        self, slots: int | ConcurrencyLimit, wait_seconds: float, overload_message: str
+    ) -> None:
+        self._limit = ConcurrencyLimit(slots) if isinstance(slots, int) else slots
         self._wait_seconds = wait_seconds
         self._overload_message = overload_message
         self._waiting = FairQueue[asyncio.Future[None]]()

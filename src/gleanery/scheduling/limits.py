@@ -6,7 +6,7 @@ them, two can hold a third each, and so on. An idle tenant always gets a slot wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from gleanery.errors import Overloaded
@@ -47,6 +47,31 @@ class ConcurrencyLimit:
             self._held[organization_id] = held
         else:
             del self._held[organization_id]
+
+
+class GroupedLimit(ConcurrencyLimit):
+    """Slots that groups of tenants share fairly too, such as all tenants of one server."""
+
+    def __init__(self, slots: int, group_of: Callable[[int], int]) -> None:
+        super().__init__(slots)
+        self._groups = ConcurrencyLimit(slots)
+        self._group_of = group_of
+        self._group_of_holder: dict[int, int] = {}  # a tenant keeps its group while it holds a slot
+
+    def can_acquire(self, organization_id: int) -> bool:
+        group = self._group_of_holder.get(organization_id, self._group_of(organization_id))
+        return super().can_acquire(organization_id) and self._groups.can_acquire(group)
+
+    def acquire(self, organization_id: int) -> None:
+        group = self._group_of_holder.setdefault(organization_id, self._group_of(organization_id))
+        self._groups.acquire(group)
+        super().acquire(organization_id)
+
+    def release(self, organization_id: int) -> None:
+        self._groups.release(self._group_of_holder[organization_id])
+        super().release(organization_id)
+        if organization_id not in self._held:
+            del self._group_of_holder[organization_id]
 
 
 class Slot:

@@ -258,6 +258,9 @@ class Engine(Database, Protocol):
     async def schema_state(self) -> SchemaState:
         """Returns the schema of the database."""
 
+    async def distribution_problem(self) -> str | None:
+        """Returns what to do if the tables were distributed after ``open``; None if not."""
+
     async def server_time(self) -> int | None:
         """Returns the database server's time in microseconds; None on an engine without server."""
 

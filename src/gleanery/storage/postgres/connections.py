@@ -12,6 +12,7 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.scheduling.limits import GroupedLimit
 from gleanery.storage.database import PoolState
 from gleanery.storage.postgres.connect_errors import check_url, explain, short_reason
 from gleanery.storage.postgres.errors import (
@@ -21,6 +22,8 @@ from gleanery.storage.postgres.errors import (
 )
 from gleanery.storage.postgres.pooling import has_pooler, reject_transaction_pooler
 from gleanery.storage.postgres.tenant_scope import SessionScope, TenantConnection, TenantScope
+from gleanery.storage.postgres.worker_places import WorkerPlaces
+from gleanery.storage.tenancy import ALL_TENANTS
 
 _OLDEST_VERSION = 15  # of PostgreSQL; the tests run on 15 to 18
 _ACQUIRE_SECONDS = 5.0
@@ -54,6 +57,7 @@ class ConnectionPool:
         self._scope = scope
         self._statement_seconds = statement_seconds
         self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
+        self._places: WorkerPlaces | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Idle connections with the time of their last use. They stay outside asyncpg's pool,
         # which creates two tasks for each use: as much work as half a small page.
@@ -98,9 +102,15 @@ class ConnectionPool:
             connection.terminate()  # the driver would wait for the server to confirm the end
             raise
 
-    async def change_scope(self, scope: TenantScope) -> None:
-        """Replaces all connections by new ones, which use this scope."""
-        self._scope = scope
+    async def change_scope(self, scope: TenantScope, places: WorkerPlaces) -> None:
+        """Replaces all connections by new ones, which use this scope.
+
+        The workers of Citus then share the connections fairly too, so that one that hangs does not
+        hold them all.
+        """
+        self._scope, self._places = scope, places
+        limit = GroupedLimit(self._size, places.worker_of)
+        self._slots = FairSemaphore(limit, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         await self.expire()
 
     async def _check_server(self) -> None:
@@ -108,18 +118,17 @@ class ConnectionPool:
         connection = await self._take()
         try:
             _check_version(connection.get_server_version())
-            is_session = isinstance(self._scope, SessionScope) and self._size > 1
-            if is_session and await has_pooler(connection):
-                await self._check_pooler(connection)
+            is_pooled = isinstance(self._scope, SessionScope) and await has_pooler(connection)
         finally:
             await self._return(connection, is_intact=False)
+        if is_pooled:
+            await reject_transaction_pooler(self._connect)
 
-    async def _check_pooler(self, connection: Any) -> None:
-        other = await self._take()
-        try:
-            await reject_transaction_pooler(connection, other)
-        finally:
-            await self._return(other, is_intact=False)
+    async def _connect(self) -> Any:
+        """Opens a connection outside the pool."""
+        return await asyncpg.connect(
+            self._url, timeout=_ACQUIRE_SECONDS, command_timeout=_ACQUIRE_SECONDS
+        )
 
     async def close(self) -> None:
         """Closes all connections. Those to a server that does not respond are ended."""
@@ -155,8 +164,10 @@ class ConnectionPool:
         Raises ``Unavailable`` if a program of this schema cannot serve the database. None does not
         check it.
         """
+        # A write without a tenant waits for all workers of Citus. Reads without one do not.
+        tenant = organization_id or ALL_TENANTS
         async with (
-            self._use(organization_id) as connection,
+            self._use(tenant) as connection,
             self._scope.write(connection, organization_id, schema),
         ):
             yield connection
@@ -167,7 +178,10 @@ class ConnectionPool:
 
         Raises ``Overloaded`` if the tenant waits too long for a connection of its share.
         """
-        await self._slots.acquire(organization_id)
+        if self._places is not None:
+            await self._places.find(organization_id)
+        slots = self._slots
+        await slots.acquire(organization_id)
         try:
             try:
                 connection = await self._take()
@@ -181,7 +195,7 @@ class ConnectionPool:
                 finally:
                     await self._return(connection, is_intact)
             finally:
-                self._slots.release(organization_id)
+                slots.release(organization_id)
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Literal, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -40,21 +38,11 @@ from gleanery.storage.postgres.transactions import (
     ArrayStatements,
     PostgresTransaction,
 )
+from gleanery.storage.postgres.worker_places import WorkerPlaces
+from gleanery.storage.postgres.writer_queues import WriterQueues
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
-_QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
-
-
-class _QueueLock(asyncio.Lock):
-    """Serialises the writers of one queue key; a writer waits for a limited time."""
-
-    async def acquire(self) -> Literal[True]:
-        try:
-            async with asyncio.timeout(_QUEUE_SECONDS):
-                return await super().acquire()
-        except TimeoutError:
-            raise Unavailable("Too many requests write here at once; try again") from None
 
 
 class PostgresDatabase:
@@ -74,13 +62,13 @@ class PostgresDatabase:
         max_replica_lag: float = 30.0,
     ) -> None:
         """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
+        self._url = url
         self._connections = ConnectionPool(url, pool_size, new_scope())
+        self._catalog: ConnectionPool | None = None
         self._replicas = Replicas(replica_urls, pool_size, new_scope, max_replica_lag)
         self._listen_url = listen_url
         self._listener = Listener(listen_url or url)
-        self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
-            WeakValueDictionary()
-        )
+        self._queues = WriterQueues()
         self._array_statements: ArrayStatements = {}
         self._is_distributed = False
         self._reserved_ids = ReservedIds()
@@ -102,22 +90,32 @@ class PostgresDatabase:
         try:
             await self._detect_distribution()
         except BaseException:
-            await self._connections.close()
+            await self._close_connections()
             raise
         self._replicas.start(self.read)
 
     async def _detect_distribution(self) -> None:
         """Uses the scope and the statements of Citus if the tables are distributed."""
         self._is_distributed = await distribution.is_distributed(self.read)
-        if self._is_distributed:
-            if self._replicas.all:
-                raise SettingsError(distribution.NO_REPLICAS)
-            self._array_statements.clear()
-            await self._connections.change_scope(DistributedScope())
+        if not self._is_distributed or self._catalog is not None:
+            return
+        if self._replicas.all:
+            raise SettingsError(distribution.NO_REPLICAS)
+        self._array_statements.clear()
+        self._catalog = ConnectionPool(self._url, 1, DistributedScope())
+        await self._catalog.open()
+        places = WorkerPlaces(self._read_catalog)
+        await self._connections.change_scope(DistributedScope(), places)
 
     async def close(self) -> None:
         await self._replicas.close()
         await self._listener.close()
+        await self._close_connections()
+
+    async def _close_connections(self) -> None:
+        if self._catalog is not None:
+            await self._catalog.close()
+            self._catalog = None
         await self._connections.close()
 
     # --- schema ----------------------------------------------------------------------------------
@@ -136,22 +134,43 @@ class PostgresDatabase:
         except asyncpg.InsufficientPrivilegeError as error:
             raise schema.explain_migration(error) from None
         await self._connections.expire()  # new connections take the serving role
+        await self._remove_local_rows()
         await self.security_warning()
 
     async def distribute(self) -> None:
         await distribution.check(self.read)
         try:
             await self.write_for(NO_TENANT, schema.distribute, None)
-        except asyncpg.PostgresError as error:
-            raise distribution.explain(error) from error
+        except (Unavailable, asyncpg.PostgresError) as error:
+            raise distribution.explain(error, distribution.NOT_DISTRIBUTED) from error
         await self._detect_distribution()
+        await self._remove_local_rows()
+
+    async def _remove_local_rows(self) -> None:
+        """Does the rest of a distribution, also of one that was interrupted after its commit."""
+        if not (self._is_distributed and await distribution.has_local_rows(self.read)):
+            return
+        try:
+            await self.write_for(NO_TENANT, schema.remove_local_rows, None)
+        except (Unavailable, asyncpg.PostgresError) as error:
+            raise distribution.explain(error, distribution.ROWS_NOT_REMOVED) from error
 
     async def check_schema(self, accept_compatible: bool = False) -> None:
         await schema.check(self.for_all_tenants().read, accept_compatible)
         await self.security_warning()
 
     async def schema_state(self) -> SchemaState:
-        return await schema.read_state(self.read)
+        return await schema.read_state(self._read_catalog)
+
+    async def distribution_problem(self) -> str | None:
+        is_same = await distribution.is_distributed(self._read_catalog) == self._is_distributed
+        return None if is_same else distribution.CHANGED
+
+    async def _read_catalog(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Reads while a worker of Citus that hangs holds many connections of the pool."""
+        async with (self._catalog or self._connections).read(NO_TENANT) as connection:
+            rows: Sequence[Row] = await connection.fetch(sql, *values)
+            return rows
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])
@@ -206,7 +225,7 @@ class PostgresDatabase:
         needed_schema = migrations.newest(self.engine) if checks_schema else None
         while True:
             try:
-                async with self._queue_lock(organization_id, queue_key):
+                async with self._queues.turn(organization_id, queue_key):
                     return await self._write_once(organization_id, work, needed_schema)
             except MoreIdsNeeded as needed:
                 await self._reserved_ids.reserve(self.read, needed.count)
@@ -225,17 +244,6 @@ class PostgresDatabase:
         if self._is_distributed:
             return ShardTransaction(connection, organization_id, statements, self._reserved_ids)
         return PostgresTransaction(connection, organization_id, statements)
-
-    def _queue_lock(
-        self, organization_id: int, queue_key: Hashable
-    ) -> AbstractAsyncContextManager[None]:
-        if queue_key is None:
-            return nullcontext()
-        key = (organization_id, queue_key)
-        lock = self._queue_locks.get(key)
-        if lock is None:
-            lock = self._queue_locks[key] = _QueueLock()
-        return lock
 
     # --- notifications ---------------------------------------------------------------------------
 

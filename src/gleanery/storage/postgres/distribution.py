@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-import asyncpg
-
-from gleanery.errors import SettingsError
+from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.tenant_scope import INDEX_SEEKS, LOCK_TIMEOUT
@@ -50,11 +48,26 @@ SELECT setval(format('%I.%I', schemaname, sequencename)::regclass,
 FROM pg_sequences WHERE schemaname = current_schema() AND sequencename = $1
 """
 # The coordinator connects to the workers as the serving role, which brings its settings.
-_CANNOT_LOGIN = f"SELECT FROM pg_roles WHERE rolname = '{row_security.ROLE}' AND NOT rolcanlogin"
+_ROLE = f"SELECT rolcanlogin, rolconfig FROM pg_roles WHERE rolname = '{row_security.ROLE}'"
+_ROLE_SETTINGS = (*INDEX_SEEKS, LOCK_TIMEOUT)
+_ROLE_CONFIG = {setting.replace(" ", "").replace("'", "") for setting in _ROLE_SETTINGS}
 _CHANGE_ROLE = tuple(
     f"ALTER ROLE {row_security.ROLE} {change}"
-    for change in ("LOGIN", *(f"SET {setting}" for setting in (*INDEX_SEEKS, LOCK_TIMEOUT)))
+    for change in ("LOGIN", *(f"SET {setting}" for setting in _ROLE_SETTINGS))
 )
+# Citus copies the rows into the shards, and leaves the old ones in the coordinator's tables.
+_TABLES_WITH_LOCAL_ROWS = f"""
+SELECT relname::text FROM pg_class
+WHERE relnamespace = current_schema()::regnamespace AND pg_relation_size(oid) > 0
+    AND relname IN ({", ".join(f"'{table}'" for table in (*TENANT_TABLES, *SHARED_TABLES))})
+"""
+# The triggers of the audit log stay as they are in the shards.
+_REMOVE_LOCAL_ROWS = """
+SET LOCAL citus.enable_ddl_propagation = off;
+ALTER TABLE {0} DISABLE TRIGGER USER;
+SELECT truncate_local_data_after_distributing_table('{0}');
+ALTER TABLE {0} ENABLE TRIGGER USER
+"""
 # A foreign key needs the table that it refers to.
 _SHARED_IN_ORDER = ("organizations", "tokens")
 _NO_CITUS = (
@@ -69,6 +82,12 @@ _NO_WORKERS = (
 NO_REPLICAS = (
     "The database of --database is distributed, and --replica does not work with Citus: give its "
     "workers standbys, and leave out --replica"
+)
+
+CHANGED = "The tables were distributed after this service had started: restart it"
+NOT_DISTRIBUTED = "The tables could not be distributed, and nothing was changed"
+ROWS_NOT_REMOVED = (
+    "The tables are distributed, but the old rows on the coordinator could not be removed"
 )
 
 Fetch = Callable[[str], Awaitable[Sequence[Row]]]
@@ -104,9 +123,10 @@ async def distribute(transaction: Transaction) -> None:
     if missing := {*SHARED_TABLES, *TENANT_TABLES} - found:
         await _distribute(transaction, missing)
     await row_security.enable(transaction, is_distributed=True)
-    if await transaction.fetch(_CANNOT_LOGIN):
-        for statement in _CHANGE_ROLE:
-            await transaction.run_script(statement)
+    for can_login, config in await transaction.fetch(_ROLE):
+        if not (can_login and _ROLE_CONFIG.issubset(config or ())):
+            for statement in _CHANGE_ROLE:
+                await transaction.run_script(statement)
 
 
 async def _distribute(transaction: Transaction, tables: Collection[str]) -> None:
@@ -124,14 +144,31 @@ async def _distribute(transaction: Transaction, tables: Collection[str]) -> None
             raise SettingsError(f"The sequence {sequence} was lost, so nothing was changed")
 
 
+async def has_local_rows(fetch: Fetch) -> bool:
+    """Returns True if the coordinator still has rows from before the distribution."""
+    return bool(await fetch(_TABLES_WITH_LOCAL_ROWS))
+
+
+async def remove_local_rows(transaction: Transaction) -> None:
+    """Removes the rows from before the distribution. The shards have a copy of each."""
+    distributed = await _distributed_tables(transaction.fetch)
+    await transaction.run_script(SETTINGS)
+    for [table] in await transaction.fetch(_TABLES_WITH_LOCAL_ROWS):
+        if table in distributed:
+            await transaction.run_script(_REMOVE_LOCAL_ROWS.format(table))
+
+
 def _reference_order(table: str) -> int:
     known = table in _SHARED_IN_ORDER
     return _SHARED_IN_ORDER.index(table) if known else len(_SHARED_IN_ORDER)
 
 
-def explain(error: asyncpg.PostgresError) -> SettingsError:
-    """Returns why the tables could not be distributed."""
+def explain(error: Exception, subject: str) -> SettingsError:
+    """Returns why a part of the distribution failed, and what to do."""
+    if isinstance(error, Unavailable):
+        advice = "check that every server runs and lets the coordinator log in, and try again"
+        return SettingsError(f"{subject} ({error.reason or error}): {advice}")
     return SettingsError(
-        f"The tables could not be distributed, and nothing was changed ({error}): give --database "
-        "the URL of a superuser, who can log in to every worker"
+        f"{subject} ({error}): give --database the URL of a superuser, who can log in to every "
+        "worker"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -18,6 +19,7 @@ from gleanery.storage.postgres.errors import CONNECTION_ERRORS
 POSTGRES_CHANNEL = "gleanery"
 """The PostgreSQL channel that carries all notifications; their payloads are our channel names."""
 _TIMEOUT_SECONDS = 5.0
+_MAX_SILENT_SECONDS = 60.0
 
 
 class Listener:
@@ -26,6 +28,7 @@ class Listener:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Any = None
+        self._last_response = 0.0
         self._connect_lock = asyncio.Lock()
         self.subscriptions = Subscriptions()
 
@@ -36,25 +39,45 @@ class Listener:
             yield subscription
 
     async def connect(self) -> None:
-        """Connects, unless there is an open connection."""
+        """Connects, unless there is a connection that responds."""
         async with self._connect_lock:
-            if self._connection is not None and not self._connection.is_closed():
-                return
-            try:
-                connection: Any = await asyncpg.connect(
-                    self._url, timeout=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS
-                )
-                self._connection = connection
-                await row_security.set_role(connection)
-                await connection.add_listener(POSTGRES_CHANNEL, self._on_notification)
-                connection.add_termination_listener(self._on_termination)
-            except CONNECTION_ERRORS as error:
-                self._terminate()
-                raise Unavailable(reason=short_reason(error)) from error
+            await self._check()
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+
+    async def _check(self) -> None:
+        """Ends a connection that does not respond: a firewall may have dropped it silently."""
+        is_recent = time.monotonic() - self._last_response < _MAX_SILENT_SECONDS
+        if self._connection is None or self._connection.is_closed() or is_recent:
+            return
+        try:
+            await self._connection.execute("SELECT 1")
+            self._last_response = time.monotonic()
+        except CONNECTION_ERRORS:
+            self._terminate()
+
+    async def _connect(self) -> None:
+        """Connects. A failure leaves no connection: it would be open, and would not listen."""
+        try:
+            connection: Any = await asyncpg.connect(
+                self._url, timeout=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS
+            )
+            self._connection = connection
+            await row_security.set_role(connection)
+            await connection.add_listener(POSTGRES_CHANNEL, self._on_notification)
+            connection.add_termination_listener(self._on_termination)
+            self._last_response = time.monotonic()
+        except CONNECTION_ERRORS as error:
+            self._terminate()
+            raise Unavailable(reason=short_reason(error)) from error
+        except BaseException:  # the request that connects is cancelled
+            self._terminate()
+            raise
 
     def _on_notification(
         self, connection: Any, pid: int, postgres_channel: str, channel: str
     ) -> None:
+        self._last_response = time.monotonic()
         self.subscriptions.notify(channel)
 
     def _on_termination(self, connection: Any) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.postgres.connect_errors import explain
+from gleanery.storage.postgres.errors import LOST_STATEMENT_ERRORS
 
 _NOTIFY_SECONDS = 5.0
+_REPETITIONS = 10
 _TRANSACTION_POOLER = (
     "The pooler of --database gives each transaction another connection of the server: give "
     "--pooling transaction and --listen-database, or set its pool_mode to session"
@@ -27,16 +30,34 @@ async def has_pooler(connection: Any) -> bool:
     return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())
 
 
-async def reject_transaction_pooler(first: Any, second: Any) -> None:
-    """Raises SettingsError if one connection has a setting of the other.
+async def reject_transaction_pooler(connect: Callable[[], Awaitable[Any]]) -> None:
+    """Raises SettingsError if a connection does not keep its own setting for itself."""
+    async with AsyncExitStack() as stack:
+        connections = []
+        for _ in range(2):
+            connections.append(await connect())
+            stack.callback(connections[-1].terminate)
+        try:
+            keeps = await _keeps_settings(*connections)
+        except LOST_STATEMENT_ERRORS:
+            keeps = False
+        if not keeps:
+            raise SettingsError(_TRANSACTION_POOLER)
 
-    A pooler gives the connection that was used last to the next transaction. While others use it
-    too, this check may find nothing.
+
+async def _keeps_settings(first: Any, second: Any) -> bool:
+    """Returns False if the first connection loses its setting, or the second one gets it.
+
+    A pooler gives the connection of the server that was used last to the next transaction. If
+    nobody else uses the pooler, the second connection gets the setting. Otherwise the first one
+    loses it: its connection of the server is taken by others, or by the second one's transaction.
     """
     value = secrets.token_hex(8)
     await first.execute(f"SET gleanery.pooling_check = '{value}'")
     if await second.fetchval(_OWN_SETTING) == value:
-        raise SettingsError(_TRANSACTION_POOLER)
+        return False
+    await second.execute("BEGIN")
+    return all([await first.fetchval(_OWN_SETTING) == value for _ in range(_REPETITIONS)])
 
 
 async def check_notifications(engine: Engine, listen_url: str) -> None:

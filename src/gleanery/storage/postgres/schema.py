@@ -63,6 +63,13 @@ async def distribute(transaction: Transaction) -> None:
     await distribution.distribute(transaction)
 
 
+async def remove_local_rows(transaction: Transaction) -> None:
+    """Removes the rows that the coordinator of Citus has from before the distribution."""
+    await transaction.run_script(_MIGRATION_SETTINGS)
+    await transaction.run_script(ONE_MIGRATION)
+    await distribution.remove_local_rows(transaction)
+
+
 def explain_migration(error: asyncpg.InsufficientPrivilegeError) -> SettingsError:
     """Returns why the schema could not be migrated."""
     return SettingsError(

@@ -44,7 +44,8 @@ async def transaction(connection: Any, begin: str, schema: int | None) -> AsyncI
     except BaseException:
         await _roll_back(connection)
         raise
-    await connection.execute("COMMIT")
+    if (done := await connection.execute("COMMIT")) != "COMMIT":
+        raise RuntimeError(f"The transaction ended with {done}: a statement of it had failed")
 
 
 async def _begin(connection: Any, begin: str, schema: int | None) -> None:

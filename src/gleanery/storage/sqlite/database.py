@@ -118,6 +118,9 @@ class SqliteDatabase:
     async def check_schema(self, accept_compatible: bool = False) -> None:
         migrations.check(self.engine, await self.schema_state(), accept_compatible)
 
+    async def distribution_problem(self) -> None:
+        return None
+
     async def security_warning(self) -> str | None:
         return None
 
