@@ -31,7 +31,20 @@ for line in io.lines("{paths}") do count = count + 1; paths[count] = line end
 math.randomseed({count})
 request = function() return wrk.format("GET", paths[math.random(count)]) end
 """
-# The same with pauses between the requests of a connection, for a light load.
+# Each line has a token and a path, because the paths belong to several organizations.
+_TENANT_SCRIPT = """
+local requests, count = {{}}, 0
+init = function()
+  for line in io.lines("{paths}") do
+    local token, path = line:match("(%S+) (%S+)")
+    count = count + 1
+    requests[count] = wrk.format("GET", path, {{["Authorization"] = "Bearer " .. token}})
+  end
+  math.randomseed(count)
+end
+request = function() return requests[math.random(count)] end
+"""
+# Like the first script, with pauses between the requests of a connection, for a light load.
 _PACED_SCRIPT = (
     _GET_SCRIPT
     + """
@@ -79,6 +92,14 @@ def measure_gets(
         path_list.write_text("\n".join(paths) + "\n")
         script = _GET_SCRIPT.format(paths=path_list, count=len(paths))
         return _measure(url, script, token, connections)
+
+
+def measure_tenants(url: str, requests: Sequence[tuple[str, str]], connections: int = 16) -> float:
+    """Return requests per second of one round of reads. A request is a token and a path."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = Path(folder, "requests")
+        lines.write_text("".join(f"{token} {path}\n" for token, path in requests))
+        return _measure(url, _TENANT_SCRIPT.format(paths=lines), None, connections)
 
 
 def measure_p99(url: str, paths: Sequence[str], token: str, connections: int = 16) -> float:

@@ -109,9 +109,14 @@ def _path_variables(source: Path | None) -> dict[str, str]:
     return {} if source is None else {"PYTHONPATH": str(source)}
 
 
-def create_token(data: Path, database: str | None = None, source: Path | None = None) -> str:
+def create_token(
+    data: Path,
+    database: str | None = None,
+    source: Path | None = None,
+    organization: str = "bench",
+) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write"
-    command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", "bench"]
+    command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", organization]
     command += ["--scopes", scopes, *_storage_options(data, database)]
     variables = {**os.environ, **_path_variables(source)}
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
