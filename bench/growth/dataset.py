@@ -46,11 +46,20 @@ def organization_of(group: int) -> int:
 
 def group_outputs(count: int) -> Iterator[dict[str, Any]]:
     """Generate the outputs of a group. Rare and reviewed ones are evenly spaced."""
-    interval = max(count // MATCHES, 2)
     for number in range(count):
-        position = number % interval
-        special = RARE if position == interval // 2 else REVIEWED if position == 0 else None
-        yield output(number, special)
+        yield output(number, _special_values(number, count))
+
+
+def common_outputs(count: int, version: int = 0) -> list[dict[str, Any]]:
+    """Return the outputs of a group that are neither rare nor reviewed."""
+    numbers = (number for number in range(count) if _special_values(number, count) is None)
+    return [output(number, version=version) for number in numbers]
+
+
+def _special_values(number: int, count: int) -> dict[str, str] | None:
+    interval = max(count // MATCHES, 2)
+    position = number % interval
+    return RARE if position == interval // 2 else REVIEWED if position == 0 else None
 
 
 def output(number: int, special: dict[str, str] | None = None, version: int = 0) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class _Sqlite:
     def fetch(self, sql: str, *values: Any) -> Rows:
         cursor = self._connection.cursor()
         cursor.row_trace = _as_dict
-        return list(cursor.execute(sql.replace("$", "?"), values))  # type: ignore[arg-type]
+        return list(cursor.execute(sql.replace("$", "?"), values))
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         values = ",".join("?" * len(columns))

@@ -96,7 +96,10 @@ def _postgres_server(folder: Path) -> Any:
     server = get_server(folder, cleanup_mode="stop", start=False)
     server.ensure_pgdata_inited()
     (folder / "postgresql.auto.conf").write_text(_POSTGRES_SETTINGS)
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # the server may use any core
     server.start()
+    os.sched_setaffinity(0, cores)
     return server
 
 
