@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -30,8 +31,23 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+# Most of what the collection creates lives until the end: looking for garbage in it takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 # Their long tests find little on this engine.
-_ONE_ENGINE = {"test_isolation": "sqlite", "test_contract": "postgres"}
+_ONE_ENGINE = {
+    "test_isolation": "sqlite",
+    "test_contract": "postgres",
+    "test_reference_page": "postgres",
+}
+# Their requests are refused, mostly before they reach the database.
+_REFUSALS = ("test_bad_input", "test_messages", "test_unknown_names", "test_page_limits")
 _CONSOLE_API = Path(__file__).parent / "api" / "console"
 _CLIENT_FOLDERS = (Path("tests/client"), Path("tests/cli/data"))
 
@@ -50,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.extended)
         if engine != "postgres":
             continue
-        if _CONSOLE_API in item.path.parents:
+        if _CONSOLE_API in item.path.parents or item.path.stem in _REFUSALS:
             item.add_marker(pytest.mark.thorough)
         if any(folder in item.path.parents for folder in folders):
             item.add_marker(pytest.mark.extended)

@@ -78,8 +78,15 @@ def problems_of(console: ConsolePage, route: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        pytest.param(WIDE, "light", id="wide-light"),
+        pytest.param(NARROW, "dark", id="narrow-dark"),
+        pytest.param(WIDE, "dark", id="wide-dark", marks=pytest.mark.extended),
+        pytest.param(NARROW, "light", id="narrow-light", marks=pytest.mark.extended),
+    ],
+)
 def test_all_screens_are_accessible_and_quiet(
     browser: Browser,
     service: Service,

@@ -116,6 +116,7 @@ def test_the_rows_of_a_deleted_group_are_removed(
     assert copied(warehouse) == stored(client)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("page", "group", "file"),
     [

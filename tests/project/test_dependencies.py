@@ -287,7 +287,7 @@ def look_up(url: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_every_pin_is_looked_up() -> None:
     with answering(Advisories()) as server:
         done = look_up(server.url)

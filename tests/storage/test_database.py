@@ -23,7 +23,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import create_engine, open_engine
 from gleanery.storage.postgres import connections
-from gleanery.storage.postgres.database import ONE_MIGRATION
+from gleanery.storage.postgres.schema import ONE_MIGRATION
 from tests.support.databases import run_script
 from tests.support.process import database_options, environment
 from tests.support.program_copies import with_migration

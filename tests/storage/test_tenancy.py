@@ -57,7 +57,7 @@ OVER_ALL = {
     "bulk_jobs.jobs._UNFINISHED": "bulk jobs that a crash interrupted",
     "files.cleanup._UNREFERENCED_BLOBS": "blobs without a file",
     "files.cleanup._UNUSED_FILES": "files that no output references",
-    "postgres.database._DEFINED_NAMES": "tables, indexes and triggers, before the migrations",
+    "postgres.schema._DEFINED_NAMES": "tables, indexes and triggers, before the migrations",
     "postgres.transactions._SKIP_IDS": "the sequences of every table, after a restore",
     "idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
     "idempotency._ANY_EXPIRED": "tells if there are old responses",

@@ -1,12 +1,12 @@
-"""The PostgreSQL engine: handles for tenants, writers' queues, migrations and notifications."""
+"""The PostgreSQL engine: handles for tenants, writers' queues and notifications."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Literal, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -14,56 +14,33 @@ import asyncpg
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import (
-    ITEM_SEPARATOR,
     Database,
     LineRead,
     Lines,
     Page,
     PageRead,
-    PageTooLarge,
     PoolState,
     ReplicaState,
     Row,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
-from gleanery.storage.postgres import distribution, pooling, row_security
+from gleanery.storage.postgres import distribution, pooling, row_security, schema
 from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connections import ConnectionPool
+from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.listener import Listener
-from gleanery.storage.postgres.replicas import Replica, Replicas
+from gleanery.storage.postgres.replicas import Replicas
 from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
     ArrayStatements,
     PostgresTransaction,
 )
-from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
+from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
-_log = logging.getLogger("gleanery")
-
-ONE_MIGRATION = "SELECT pg_advisory_xact_lock(x'676C65616E'::bigint)"  # the id is "glean"
-"""Waits until no other process migrates."""
 _QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
-_MIGRATION_SETTINGS = f"""
-SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
-SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;
-SET LOCAL idle_in_transaction_session_timeout = 0;
-SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
-"""
-# Writes wait behind this lock, so it waits for less time than they do.
-_LOCK_MIGRATIONS = """
-SAVEPOINT before_lock; SET LOCAL lock_timeout = '3s';
-LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE; SET LOCAL lock_timeout = 0
-"""
-_LOCK_PAUSE_SECONDS = 3.0
-
-_DEFINED_NAMES = """
-SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace
-UNION ALL SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
-WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
-"""
 
 
 class _QueueLock(asyncio.Lock):
@@ -142,89 +119,31 @@ class PostgresDatabase:
     # --- schema ----------------------------------------------------------------------------------
 
     async def migrate(self) -> None:
-        if await self._is_owned_by_another_user():
-            await self._check_migrated_by_owner()
+        if await schema.is_owned_by_another_user(self.read):
+            await schema.check_migrated_by_owner(self.read)
             return
-
-        async def apply(transaction: Transaction) -> None:
-            await transaction.run_script(_MIGRATION_SETTINGS)
-            await transaction.run_script(ONE_MIGRATION)
-            await _wait_for_writers(transaction, await self._check_load(transaction.fetch))
-            if self._is_distributed:
-                await transaction.run_script(distribution.SETTINGS)
-            await migrations.apply(self.engine, transaction)
-            if self._is_distributed:
-                await distribution.distribute(transaction)  # the new tables
-            else:
-                await row_security.enable(transaction)
-
+        migrate = partial(schema.migrate, is_distributed=self._is_distributed)
         try:
-            await self.write_for(NO_TENANT, apply, None, checks_schema=False)
+            await self.write_for(NO_TENANT, migrate, None, checks_schema=False)
         except asyncpg.InsufficientPrivilegeError as error:
-            raise SettingsError(
-                f"The user of --database may not update the schema ({error}): let a superuser make "
-                "that user the owner of the database"
-            ) from None
+            raise schema.explain_migration(error) from None
         await self._connections.expire()  # new connections take the serving role
         await self.security_warning()
 
     async def distribute(self) -> None:
         await distribution.check(self.read)
-
-        async def apply(transaction: Transaction) -> None:
-            await transaction.run_script(_MIGRATION_SETTINGS)
-            await transaction.run_script(ONE_MIGRATION)
-            await distribution.distribute(transaction)
-
         try:
-            await self.write_for(NO_TENANT, apply, None)
+            await self.write_for(NO_TENANT, schema.distribute, None)
         except asyncpg.PostgresError as error:
             raise distribution.explain(error) from error
         await self._detect_distribution()
 
     async def check_schema(self) -> None:
-        applied = await self._check_load(self.for_all_tenants().read)
-        if problem := migrations.mismatch(self.engine, applied):
-            raise SettingsError(problem)
+        await schema.check(self.for_all_tenants().read)
         await self.security_warning()
 
-    async def _check_load(self, fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> int:
-        """Returns the schema number. Raises SettingsError if the load of a dump was interrupted.
-
-        A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
-        """
-        found = {row[0] for row in await fetch(_DEFINED_NAMES)}
-        applied = await _newest_applied(fetch) if "migrations" in found else 0
-        is_newer = applied > migrations.newest(self.engine)
-        expected = set() if is_newer else migrations.expected_names(self.engine, applied)
-        unexpected = found & set(TENANT_TABLES) if not applied else set()
-        if unexpected or expected - found:
-            raise SettingsError(
-                "The database is incomplete, as after an interrupted load of a dump: load the dump "
-                "again into a new database, and run gleanery restored"
-            )
-        return applied
-
-    async def _is_owned_by_another_user(self) -> bool:
-        """Returns True if another user owns the tables, so that this user cannot migrate them."""
-        rows = await self.read(row_security.OWNED_BY_ANOTHER_USER)
-        return bool(rows and rows[0][0])
-
-    async def _check_migrated_by_owner(self) -> None:
-        """Raises SettingsError unless the schema is exactly this program's."""
-        applied = await self.schema_number()
-        migrations.reject_newer(self.engine, applied)
-        needed = migrations.newest(self.engine)
-        if applied < needed:
-            raise SettingsError(
-                f"The database has schema {applied}, this program needs schema {needed}, and the "
-                "tables belong to another user: run gleanery migrate with the --database URL of "
-                "their owner"
-            )
-
     async def schema_number(self) -> int:
-        [[exists]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
-        return await _newest_applied(self.read) if exists else 0
+        return await schema.number(self.read)
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])
@@ -237,14 +156,14 @@ class PostgresDatabase:
 
     def for_tenant(self, organization_id: int) -> Database:
         assert organization_id >= NO_TENANT
-        return _PostgresHandle(self, organization_id)
+        return PostgresHandle(self, organization_id)
 
     def for_replica(self, organization_id: int) -> Database | None:
         replica = self._replicas.choose()
-        return None if replica is None else _PostgresHandle(replica, organization_id)
+        return None if replica is None else PostgresHandle(replica, organization_id)
 
     def for_all_tenants(self) -> Database:
-        return _PostgresHandle(self, ALL_TENANTS)
+        return PostgresHandle(self, ALL_TENANTS)
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.read_for(NO_TENANT, sql, values)
@@ -277,10 +196,10 @@ class PostgresDatabase:
         queue_key: Hashable,
         checks_schema: bool = True,
     ) -> T:
-        schema = migrations.newest(self.engine) if checks_schema else None
+        needed = migrations.newest(self.engine) if checks_schema else None
         async with (
             self._queue_lock(organization_id, queue_key),
-            self._connections.write(organization_id, schema) as connection,
+            self._connections.write(organization_id, needed) as connection,
         ):
             return await work(
                 PostgresTransaction(
@@ -310,88 +229,3 @@ class PostgresDatabase:
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()
-
-
-async def _newest_applied(fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> int:
-    """Reads the number. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
-    try:
-        [[applied]] = await fetch(migrations.NEWEST_APPLIED)
-    except asyncpg.InsufficientPrivilegeError:
-        raise SettingsError(row_security.NO_PRIVILEGES) from None
-    except (asyncpg.UndefinedColumnError, asyncpg.DatatypeMismatchError):
-        raise SettingsError(migrations.FOREIGN) from None
-    return int(applied)
-
-
-async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
-    """Waits for the transactions that write, and lets later ones wait until the commit.
-
-    An older program then finds the new number, and writes nothing into the new schema.
-    """
-    if not (applied and migrations.pending(PostgresDatabase.engine, applied)):
-        return
-    is_reported = False
-    while not await _try_to_lock(transaction):
-        if not is_reported:
-            _log.warning("the migration waits for a long transaction, perhaps of pg_dump")
-            is_reported = True
-        await asyncio.sleep(_LOCK_PAUSE_SECONDS)
-
-
-async def _try_to_lock(transaction: Transaction) -> bool:
-    """Locks the table of migrations. Returns False if a long transaction uses the table.
-
-    Writes wait meanwhile. Afterwards they succeed, until the next try.
-    """
-    try:
-        await transaction.run_script(_LOCK_MIGRATIONS)
-    except asyncpg.LockNotAvailableError:
-        await transaction.run_script("ROLLBACK TO SAVEPOINT before_lock")
-        return False
-    return True
-
-
-class _PostgresHandle(NamedTuple):
-    """A handle with the rows of one tenant, or of all."""
-
-    database: PostgresDatabase | Replica
-    organization_id: int
-
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        return await self.database.read_for(self.organization_id, sql, values)
-
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
-        return await self.read(sql, *values)
-
-    async def read_page(self, read: PageRead) -> Page:
-        """Joins the items in this process, because all nodes share the database server."""
-        sql = f"{read.search} LIMIT ${len(read.values) + 1}"
-        values = (*read.values, read.limit + 1)
-        rows = await self.database.read_for(self.organization_id, sql, values)
-        items = [row[1] for row in rows]
-        if None in items:  # an item is longer than the search allows
-            raise PageTooLarge
-        next_cursor = None
-        if len(rows) > read.limit or (items and not items[-1]):
-            items.pop()
-            next_cursor = rows[-1][0] - 1
-        joined = ITEM_SEPARATOR.join(items)
-        if len(joined) > read.max_bytes:
-            raise PageTooLarge
-        return Page((joined,) if joined else (), next_cursor)
-
-    async def read_lines(self, read: LineRead) -> Lines:
-        sql = f"{read.search} LIMIT ${len(read.values) + 1}"
-        rows = await self.database.read_for(self.organization_id, sql, (*read.values, read.limit))
-        if not rows:
-            return Lines((), 0, b"")
-        items = [row[2] for row in rows]
-        if None in items:  # an item is longer than the search allows
-            raise PageTooLarge
-        items.append(b"")  # ends the last line
-        return Lines([row[1] for row in rows], rows[-1][0], b"\n".join(items))
-
-    async def write(
-        self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
-    ) -> T:
-        return await self.database.write_for(self.organization_id, work, queue_key)

@@ -1,0 +1,158 @@
+"""The schema of a PostgreSQL database: its number, its checks, migrations and distribution."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import asyncpg
+
+from gleanery.errors import SettingsError
+from gleanery.storage import migrations
+from gleanery.storage.database import Row, Transaction
+from gleanery.storage.postgres import distribution, row_security
+from gleanery.storage.tenancy import TENANT_TABLES
+
+_log = logging.getLogger("gleanery")
+
+ENGINE = "postgres"
+ONE_MIGRATION = "SELECT pg_advisory_xact_lock(x'676C65616E'::bigint)"  # the id is "glean"
+"""Waits until no other process migrates."""
+_MIGRATION_SETTINGS = f"""
+SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
+SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = 0;
+SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
+"""
+# Writes wait behind this lock, so it waits for less time than they do.
+_LOCK_MIGRATIONS = """
+SAVEPOINT before_lock; SET LOCAL lock_timeout = '3s';
+LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE; SET LOCAL lock_timeout = 0
+"""
+_LOCK_PAUSE_SECONDS = 3.0
+
+_DEFINED_NAMES = """
+SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+UNION ALL SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
+"""
+
+Fetch = Callable[[str], Awaitable[Sequence[Row]]]
+
+
+async def migrate(transaction: Transaction, is_distributed: bool) -> None:
+    """Applies the pending migrations, and adds missing policies and grants."""
+    await transaction.run_script(_MIGRATION_SETTINGS)
+    await transaction.run_script(ONE_MIGRATION)
+    await _wait_for_writers(transaction, await check_load(transaction.fetch))
+    if is_distributed:
+        await transaction.run_script(distribution.SETTINGS)
+    await migrations.apply(ENGINE, transaction)
+    if is_distributed:
+        await distribution.distribute(transaction)  # the new tables
+    else:
+        await row_security.enable(transaction)
+
+
+async def distribute(transaction: Transaction) -> None:
+    """Distributes the tables over the workers of Citus."""
+    await transaction.run_script(_MIGRATION_SETTINGS)
+    await transaction.run_script(ONE_MIGRATION)
+    await distribution.distribute(transaction)
+
+
+def explain_migration(error: asyncpg.InsufficientPrivilegeError) -> SettingsError:
+    """Returns why the schema could not be migrated."""
+    return SettingsError(
+        f"The user of --database may not update the schema ({error}): let a superuser make that "
+        "user the owner of the database"
+    )
+
+
+async def check(fetch: Fetch) -> None:
+    """Raises SettingsError unless the database has this program's schema, completely."""
+    if problem := migrations.mismatch(ENGINE, await check_load(fetch)):
+        raise SettingsError(problem)
+
+
+async def check_load(fetch: Fetch) -> int:
+    """Returns the schema number. Raises SettingsError if the load of a dump was interrupted.
+
+    A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
+    """
+    found = {row[0] for row in await fetch(_DEFINED_NAMES)}
+    applied = await _newest_applied(fetch) if "migrations" in found else 0
+    is_newer = applied > migrations.newest(ENGINE)
+    expected = set() if is_newer else migrations.expected_names(ENGINE, applied)
+    unexpected = found & set(TENANT_TABLES) if not applied else set()
+    if unexpected or expected - found:
+        raise SettingsError(
+            "The database is incomplete, as after an interrupted load of a dump: load the dump "
+            "again into a new database, and run gleanery restored"
+        )
+    return applied
+
+
+async def number(fetch: Fetch) -> int:
+    """Returns the number of the newest migration that was applied; 0 if there is none."""
+    [[exists]] = await fetch("SELECT to_regclass('migrations') IS NOT NULL")
+    return await _newest_applied(fetch) if exists else 0
+
+
+async def is_owned_by_another_user(fetch: Fetch) -> bool:
+    """Returns True if another user owns the tables, so that this user cannot migrate them."""
+    rows = await fetch(row_security.OWNED_BY_ANOTHER_USER)
+    return bool(rows and rows[0][0])
+
+
+async def check_migrated_by_owner(fetch: Fetch) -> None:
+    """Raises SettingsError unless the schema is exactly this program's."""
+    applied = await number(fetch)
+    migrations.reject_newer(ENGINE, applied)
+    needed = migrations.newest(ENGINE)
+    if applied < needed:
+        raise SettingsError(
+            f"The database has schema {applied}, this program needs schema {needed}, and the "
+            "tables belong to another user: run gleanery migrate with the --database URL of "
+            "their owner"
+        )
+
+
+async def _newest_applied(fetch: Fetch) -> int:
+    """Reads the number. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
+    try:
+        [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+    except asyncpg.InsufficientPrivilegeError:
+        raise SettingsError(row_security.NO_PRIVILEGES) from None
+    except (asyncpg.UndefinedColumnError, asyncpg.DatatypeMismatchError):
+        raise SettingsError(migrations.FOREIGN) from None
+    return int(applied)
+
+
+async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
+    """Waits for the transactions that write, and lets later ones wait until the commit.
+
+    An older program then finds the new number, and writes nothing into the new schema.
+    """
+    if not (applied and migrations.pending(ENGINE, applied)):
+        return
+    is_reported = False
+    while not await _try_to_lock(transaction):
+        if not is_reported:
+            _log.warning("the migration waits for a long transaction, perhaps of pg_dump")
+            is_reported = True
+        await asyncio.sleep(_LOCK_PAUSE_SECONDS)
+
+
+async def _try_to_lock(transaction: Transaction) -> bool:
+    """Locks the table of migrations. Returns False if a long transaction uses the table.
+
+    Writes wait meanwhile. Afterwards they succeed, until the next try.
+    """
+    try:
+        await transaction.run_script(_LOCK_MIGRATIONS)
+    except asyncpg.LockNotAvailableError:
+        await transaction.run_script("ROLLBACK TO SAVEPOINT before_lock")
+        return False
+    return True
