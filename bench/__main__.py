@@ -47,7 +47,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "growth": growth.measure,
 }
 _ON_REQUEST = {"growth"}
-"""Parts that run only if they are named: they take long and need 50 GB."""
+"""Parts that run only if they are named: they take long and need 40 GB."""
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from bench.load_generator import NotMeasured
 from bench.measurement import print_progress
 
 _CHECKED = 1000
-_POSTGRES_SETTINGS = "shared_buffers = 1GB\nmax_wal_size = 4GB\n"
+_POSTGRES_SETTINGS = "shared_buffers = 1GB\n"
 
 _SYNC_SETTINGS = ("fsync", "full_page_writes")
 
@@ -74,10 +74,12 @@ class Databases:
         for setting in _SYNC_SETTINGS:
             self.server.psql(f"ALTER SYSTEM SET {setting} = off")
         self.server.psql("SELECT pg_reload_conf()")
-        yield
-        for setting in _SYNC_SETTINGS:
-            self.server.psql(f"ALTER SYSTEM RESET {setting}")
-        self.server.psql("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            for setting in _SYNC_SETTINGS:
+                self.server.psql(f"ALTER SYSTEM RESET {setting}")
+            self.server.psql("SELECT pg_reload_conf()")
 
     def _url(self, engine: str, name: str) -> str | None:
         return str(self.server.get_uri(database=name)) if engine == "PostgreSQL" else None

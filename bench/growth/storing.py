@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from bench.growth import dataset
@@ -14,7 +15,7 @@ from bench.growth.engines import open_engine
 from bench.growth.running import Both, Running, add_cost, compare
 from bench.load_generator import NotMeasured
 from bench.measurement import MeasureRate, Report
-from bench.results import at_most
+from bench.results import Target, at_most
 
 _BATCH = 1000  # as the client sends
 _GROUPS_PER_ROUND = min(20, dataset.GROUPS)
@@ -24,23 +25,26 @@ _RESCRAPED = max(dataset.SMALL // dataset.GROUPS - 2 * dataset.MATCHES, 1)
 
 Batch = tuple[int, list[dict[str, Any]]]
 """A group and the outputs to store in it."""
+MakeBatches = Callable[[Running, random.Random], Iterator[Batch]]
 
 
 def measure(report: Report, engine: str, both: Both) -> None:
-    wal: dict[int, list[float]] = {dataset.SMALL: [], dataset.LARGE: []}
-    comparison = compare(both, lambda running: _prepare(running, _new_batches, "created", wal))
     label = f"storing new outputs, each batch in another group, {engine}"
-    add_cost(report, label, at_most(1.5), comparison, _describe_wal(wal))
-    for name, batches, change in (
-        ("unchanged", _unchanged_batches, "unchanged"),
-        ("changed", _changed_batches, "updated"),
-    ):
-        wal = {dataset.SMALL: [], dataset.LARGE: []}
-        comparison = compare(both, lambda running: _prepare(running, batches, change, wal))  # noqa: B023
-        label = f"storing {name} outputs, {engine}"
-        add_cost(report, label, None, comparison, _describe_wal(wal))
+    _add(report, label, at_most(1.5), both, _new_batches, "created")
+    _add(
+        report, f"storing unchanged outputs, {engine}", None, both, _unchanged_batches, "unchanged"
+    )
+    _add(report, f"storing changed outputs, {engine}", None, both, _changed_batches, "updated")
     for running in both.values():
         _check_feed(running)
+
+
+def _add(
+    report: Report, label: str, target: Target | None, both: Both, batches: MakeBatches, change: str
+) -> None:
+    wal: dict[int, list[float]] = {dataset.SMALL: [], dataset.LARGE: []}
+    comparison = compare(both, partial(_prepare, make_batches=batches, change=change, wal=wal))
+    add_cost(report, label, target, comparison, _describe_wal(wal))
 
 
 def _describe_wal(wal: dict[int, list[float]]) -> str:
@@ -53,7 +57,7 @@ def _describe_wal(wal: dict[int, list[float]]) -> str:
 
 def _prepare(
     running: Running,
-    make_batches: Callable[[Running, random.Random], Iterator[Batch]],
+    make_batches: MakeBatches,
     change: str,
     wal: dict[int, list[float]],
 ) -> MeasureRate:
