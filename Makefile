@@ -19,7 +19,7 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test extended long base pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client reference constraints clean
+.PHONY: help demo quick test extended long base container pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -29,6 +29,7 @@ help:
 	@echo "make distributed  run the tests with replicas of PostgreSQL, its versions, PgBouncer and Citus; it says what it needs"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
+	@echo "make container  build the image and use it: with Docker or Podman, else with buildah and debootstrap, which it installs"
 	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
@@ -103,6 +104,15 @@ long: $(VENV)/.dev
 
 base: $(VENV)/.dev
 	$(BIN)/pytest -s tests/project/test_base_install.py $(ARGS)
+
+# Debian packages; a machine with Docker or Podman needs neither.
+container:
+	@if ! command -v docker >/dev/null && ! command -v podman >/dev/null; then \
+		if ! command -v buildah >/dev/null || ! command -v debootstrap >/dev/null; then \
+			test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
+				{ echo "Install Docker or Podman first; or run as root: apt-get install buildah debootstrap"; exit 1; }; \
+			apt-get update -q && $(APT_INSTALL) buildah debootstrap; fi; fi
+	@$(PYTHON) checks/container.py
 
 pythons:
 	@$(PYTHON) checks/pythons.py $(ARGS)

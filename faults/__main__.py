@@ -13,6 +13,7 @@ from functools import partial
 from faults import (
     client_kill,
     database_outage,
+    deployments,
     disk_full,
     failover,
     kill,
@@ -20,6 +21,7 @@ from faults import (
     log_stalled,
     power_loss,
     results,
+    scale_out,
     tls,
     views,
 )
@@ -63,6 +65,10 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "tls-descriptors": tls.exhaust_descriptors,
     "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),
     "failover": partial(failover.fail_over, rounds=_FEWER_ROUNDS),
+    **{
+        name: partial(scale_out.kill_parts, deploy=deploy, rounds=_VIEW_ROUNDS)
+        for name, deploy in deployments.ALL.items()
+    },
 }
 
 

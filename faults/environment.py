@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,26 @@ class Environment:
         self._paths += 1
         return self._root / f"{self._paths}-{name}"
 
-    def new_server(self, folder: Path | None = None) -> PostgresServer:
+    def new_server(
+        self,
+        folder: Path | None = None,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> PostgresServer:
         """Return a server whose data folder does not exist yet."""
-        server = PostgresServer(folder or self.new_path("postgres"), self.new_path("log"))
+        folder = folder or self.new_path("postgres")
+        server = PostgresServer(folder, self.new_path("log"), programs, settings)
         self._stack.callback(server.kill)
         return server
 
-    def start_server(self, folder: Path | None = None) -> PostgresServer:
+    def start_server(
+        self,
+        folder: Path | None = None,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> PostgresServer:
         """Return a running server with an empty database."""
-        server = self.new_server(folder)
+        server = self.new_server(folder, programs, settings)
         server.create()
         return server
 
@@ -53,6 +64,10 @@ class Environment:
         self._stack.callback(service.kill)
         service.start()
         return service
+
+    def at_end(self, callback: Callable[[], object]) -> None:
+        """Call the callback when the environment ends."""
+        self._stack.callback(callback)
 
     def enter(self, context: Any) -> Any:
         """Enter a context that ends with the environment."""

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 from faults.processes import TIMEOUT, free_port, is_alive, wait_until
@@ -20,10 +21,22 @@ _SETTINGS = {
 
 
 class PostgresServer:
-    """One server, from the programs of a Python package. Under root it runs as another user."""
+    """One server. Under root it runs as another user.
 
-    def __init__(self, folder: Path, log: Path) -> None:
-        self._programs, self._user = _programs_and_user()
+    Without a folder of ``programs``, those of a Python package run. ``settings`` are further
+    settings of the server, such as ``{"work_mem": "1MB"}``.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        log: Path,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        included, self.user = _programs_and_user()
+        self._programs = programs or included
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._folder, self._log = folder, log
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
@@ -38,7 +51,8 @@ class PostgresServer:
     def create(self) -> None:
         """Create an empty cluster with the database of the service, and start it."""
         self._create_folder()
-        self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "-D", str(self._folder))
+        options = ("-A", "trust", "-U", "postgres", "-E", "UTF8", "--data-checksums")
+        self._run("initdb", *options, "-D", str(self._folder))
         self.start()
         self.run("CREATE DATABASE gleanery")
 
@@ -54,13 +68,13 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start the server and wait until it accepts connections."""
-        options = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
+        options = [part for pair in self._settings.items() for part in ("-c", "=".join(pair))]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._folder, "-p", str(self.port), *options],
                 stdout=log,
                 stderr=log,
-                user=self._user,
+                user=self.user,
                 cwd="/",
                 start_new_session=True,  # else a frozen process would stop the job of a shell too
             )
@@ -95,6 +109,11 @@ class PostgresServer:
         """Run SQL as the superuser and return the output of psql."""
         return self._run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database))
 
+    def start_sql(self, sql: str, database: str) -> subprocess.Popen[bytes]:
+        """Start SQL that is not expected to end soon."""
+        command = [self._programs / "psql", "-Xq", "-c", sql, self.url(database)]
+        return subprocess.Popen(command, user=self.user, cwd="/", stderr=subprocess.DEVNULL)
+
     def integrity_errors(self) -> str:
         """Stop the server and verify its checksums. Return the errors; empty if there are none."""
         self.stop()
@@ -113,8 +132,8 @@ class PostgresServer:
 
     def take_ownership(self, folder: Path) -> None:
         """Make the user of the server the owner of the folder."""
-        if self._user is not None:
-            os.chown(folder, self._user, -1)
+        if self.user is not None:
+            os.chown(folder, self.user, -1)
 
     def _create_folder(self) -> None:
         self._folder.mkdir(mode=0o700)
@@ -147,7 +166,7 @@ class PostgresServer:
             capture_output=True,
             text=True,
             check=False,
-            user=self._user,
+            user=self.user,
             cwd="/",
         )
         if run.returncode != 0:

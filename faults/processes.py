@@ -7,13 +7,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-TIMEOUT = 60.0
+TIMEOUT = 300.0
 """Seconds. Generous, because the machine may be busy with other work."""
 
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+def accepts_connections(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False
 
 
 def wait_until(condition: Callable[[], object], timeout: float = TIMEOUT) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,8 +36,21 @@ def environment_variables() -> dict[str, str]:
     return others | {"GLEANERY_SECRET_KEY": SECRET_KEY}
 
 
+def command_line(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "gleanery", *arguments]
+
+
+def create_token(storage: Sequence[str], organization: str) -> str:
+    """Create a token with every scope. ``storage`` are the options that name the database."""
+    options = ("--organization", organization, "--scopes", ",".join(SCOPES))
+    command = command_line("token", "create", *options, *storage)
+    return subprocess.check_output(command, env=environment_variables(), text=True).strip()
+
+
 class Service:
     """``gleanery serve`` at one address, which a restart does not change."""
+
+    organization = "a"
 
     def __init__(self, folder: Path, database: str | None, log: Path, *options: str) -> None:
         self.folder = folder
@@ -111,9 +126,7 @@ class Service:
         )
 
     def _create_token(self) -> str:
-        options = ("--organization", "a", "--scopes", ",".join(SCOPES))
-        command = self._command("token", "create", *options)
-        return subprocess.check_output(command, env=environment_variables(), text=True).strip()
+        return create_token(self._storage, self.organization)
 
     def status(self, path: str) -> int | None:
         """Return the status of a path that needs no token; None without a connection."""
@@ -122,6 +135,12 @@ class Service:
             return int(response.status_code)
         except httpx2.TransportError:
             return None
+
+    def internal_errors(self) -> set[str]:
+        """Return the exceptions behind responses with the status 500."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        found = [line for line in lines if '"internal error"' in line]
+        return {json.loads(line)["exception"].splitlines()[-1] for line in found}
 
     def integrity_errors(self) -> str:
         """Return what SQLite's integrity checks report; empty if the database is sound."""
@@ -136,7 +155,7 @@ class Service:
         return "" if rows == [("ok",)] else str(rows)
 
     def _command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "gleanery", *arguments, *self._storage]
+        return command_line(*arguments, *self._storage)
 
     def _is_ready(self) -> bool:
         assert self._process is not None

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import httpx2
 
@@ -66,19 +66,29 @@ class BatchVersions:
     acknowledged: int = 0
 
 
+class Connectable(Protocol):
+    """A service, or several nodes of one, for the clients of one organization."""
+
+    @property
+    def organization(self) -> str: ...
+
+    def client(self) -> httpx2.Client: ...
+
+
 class Client(threading.Thread):
     """Sends requests until it is stopped, and logs them."""
 
     pause = _PAUSE
 
-    def __init__(self, service: Service, group: str) -> None:
+    def __init__(self, service: Connectable, group: str) -> None:
         super().__init__()
         self._http = service.client()
+        self.organization = service.organization
         self.group = group
         self.log = RequestLog()
         self.stopping = threading.Event()
 
-    def reconnect(self, service: Service) -> None:
+    def reconnect(self, service: Connectable) -> None:
         """Open a new connection for requests after the end of the thread."""
         self._http = service.client()
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from bench.growth import dataset
 from bench.growth.engines import Engine, Rows
 from bench.measurement import print_progress
-from gleanery.storage.group_lock import GROUP_PREFIX
 from gleanery.storage.outputs.hashes import IdentityHasher
 
 _PASS_OUTPUTS = 1000
@@ -57,6 +56,7 @@ class GroupCopier:
             organization_ids[0],
             dataset.group_name(0),
         )
+        self._first_identities = self._identities(0)
         self._jobs = self._rows("jobs", "id")
         names = {job["id"]: job["name"] for job in self._jobs}
         rows = self._rows("outputs", "seq")
@@ -83,12 +83,13 @@ class GroupCopier:
             after,
             tuple(row[name] for name in self._other_columns),
         )
-        assert self._identities(0).identity(job, output.key_hash) == row["identity"]
+        assert self._first_identities.identity(job, output.key_hash) == row["identity"]
         return output
 
     def _identities(self, group: int) -> IdentityHasher:
         organization_id = self._organization_ids[dataset.organization_of(group)]
-        return IdentityHasher(organization_id, dataset.group_name(group), None, GROUP_PREFIX)
+        identity_format = self._template["identity_format"]
+        return IdentityHasher(organization_id, dataset.group_name(group), None, identity_format)
 
     def run(self) -> None:
         """Copy in passes over all groups: each pass visits them in another order."""

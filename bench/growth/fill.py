@@ -20,6 +20,7 @@ from bench.growth.copies import GroupCopier
 from bench.growth.engines import open_engine
 from bench.load_generator import NotMeasured
 from bench.measurement import print_progress
+from gleanery.storage.group_lock import IDENTITY_FORMAT
 
 _CHECKED = 1000
 _POSTGRES_SETTINGS = "shared_buffers = 1GB\n"
@@ -55,7 +56,7 @@ class Databases:
 
     def filled(self, engine: str, size: int) -> Filled:
         """Return a filled deployment. The small one is always filled again: it grows while used."""
-        name = f"growth_{size}_{dataset.GROUPS}"
+        name = f"growth_{size}_{dataset.GROUPS}_{IDENTITY_FORMAT}"  # old groups keep their format
         deployment = Deployment(self.folder / f"{name}-{engine}", self._url(engine, name))
         tokens_file = self.folder / f"{name}-{engine}.json"  # it exists after a complete fill
         if size == dataset.SMALL or not tokens_file.exists():

@@ -74,15 +74,23 @@ def unsigned(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"files": files}
 
 
-def test_the_output_ids_of_a_group_begin_with_the_same_bytes(client: Client) -> None:
+def test_the_output_ids_of_a_group_and_of_a_job_begin_with_the_same_bytes(client: Client) -> None:
     """So they are neighbours in the primary key; see the module ``hashes``."""
-    starts = {
-        group: {result["output_id"][:8] for result in client.store(group, *outputs)["results"]}
+    ids = {
+        (group, job): [result["output_id"] for result in client.store(group, *outputs)["results"]]
         for group in ("first", "second")
-        for outputs in [[output(n, job_id=f"job {n % 2}") for n in range(20)]]
+        for job in ("one", "other")
+        for outputs in [[output(n, job_id=job) for n in range(10)]]
     }
-    assert [len(found) for found in starts.values()] == [1, 1]
-    assert starts["first"] != starts["second"]
+    of_jobs = {key: {id_[:12] for id_ in found} for key, found in ids.items()}
+    of_groups = {
+        group: {id_[:8] for id_ in ids[group, "one"] + ids[group, "other"]}
+        for group in ("first", "second")
+    }
+    assert [len(starts) for starts in (*of_jobs.values(), *of_groups.values())] == [1] * 6
+    assert len(set().union(*of_jobs.values())) == 4
+    assert of_groups["first"] != of_groups["second"]
+    assert len({id_[12:] for found in ids.values() for id_ in found}) == 40
 
 
 @pytest.mark.parametrize("length", [1, 200_000])

@@ -19,7 +19,7 @@ from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.sqlite import connections
-from tests.support.databases import pretend_newer_schema, run_script
+from tests.support.databases import pretend_newer_schema, run_script, undo_newest_migration
 from tests.support.forwarder import Forwarder
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import Client, Service, new_secret_key
@@ -210,6 +210,14 @@ def test_a_worker_that_finds_another_schema_waits_until_it_fits(prepared: Settin
         wait_ready(nobody)
 
 
+def test_a_worker_starts_on_a_newer_schema_that_is_compatible(prepared: Settings) -> None:
+    pretend_newer_schema(prepared, NEWEST)
+    asyncio.run(prepare(prepared))
+    with worker(prepared) as service, service.client() as client:
+        wait_ready(client)
+        client.store("group", OUTPUT)
+
+
 # --- a database that goes away while the service runs ---------------------------------------------
 
 
@@ -303,7 +311,50 @@ def test_a_statement_that_another_schema_breaks_is_unavailable(own_service: Serv
         for _ in range(3):  # repeated pages are read in batches
             assert len(client.items("group")) == 1
         rename = "ALTER TABLE outputs RENAME COLUMN item TO item_text"
-        record = f"INSERT INTO migrations VALUES ({NEWEST + 1}, 'rename', 0)"
+        record = f"INSERT INTO migrations VALUES ({NEWEST + 1}, 'rename', 0, NULL)"
         run_script(own_service.settings, f"BEGIN; {rename}; {record}; COMMIT")
         assert_unavailable(client.get("/v1/outputs/group"))
         assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT]))
+
+
+def test_requests_go_on_while_the_newer_schema_is_compatible(
+    own_service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    settings = own_service.settings
+    with own_service.client() as client:
+        client.store("group", OUTPUT)
+        assert client.get("/readyz").json() == {"status": "ready"}
+        pretend_newer_schema(settings, NEWEST)
+        wait_until(lambda: client.get("/readyz").json() != {"status": "ready"})
+        answer = client.get("/readyz")
+        assert answer.status_code == 200
+        assert f"has schema {NEWEST + 1}, and this program needs" in answer.json()["warning"]
+        client.store("group", OUTPUT | {"job_id": "late"})
+        assert client.post("/v1/cookies", json=[]).status_code == 200
+        assert len(client.items("group")) == 2
+        warning = "the schema is newer than this program"
+        assert [line.getMessage() for line in caplog.records].count(warning) == 1
+        run_script(settings, f"DELETE FROM migrations WHERE number > {NEWEST}")
+        wait_until(lambda: client.get("/readyz").json() == {"status": "ready"})
+
+
+@pytest.mark.parametrize("compatible_from", [(NEWEST, NEWEST + 2), (NEWEST + 1, NEWEST)])
+def test_one_incompatible_migration_of_several_is_enough(
+    own_service: Service, compatible_from: tuple[int, int]
+) -> None:
+    with own_service.client() as client:
+        client.store("group", OUTPUT)
+        pretend_newer_schema(own_service.settings, *compatible_from)
+        assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}]))
+        wait_until(lambda: client.get("/v1/outputs/group").status_code == 503)
+        message = assert_unavailable(client.get("/readyz"))
+        assert f"has schema {NEWEST + 2}, and this program needs schema {NEWEST}" in message
+
+
+def test_nothing_is_written_into_an_older_schema(own_service: Service) -> None:
+    """For instance if a dump of an earlier version was loaded under the service."""
+    with own_service.client() as client:
+        client.store("group", OUTPUT)
+        undo_newest_migration(own_service.settings)
+        assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}]))

@@ -14,9 +14,9 @@ from gleanery.storage.engines import open_engine
 from tests.support.databases import (
     pretend_newer_schema,
     run_script,
-    store_as_before_prefixes,
     undo_migrations,
     undo_newest_migration,
+    use_identity_format,
 )
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
@@ -32,6 +32,10 @@ from tests.support.settings import fresh_settings
 
 NEWEST = migrations.newest("sqlite")
 PENDING = f"Pending: {NEWEST:04} {migrations.known('sqlite')[-1].name}"
+COMPATIBLE = "Compatible: running services go on, and can be replaced one after the other."
+NOT_COMPATIBLE = (
+    "Not compatible: running services answer 503 from then on, until they are replaced."
+)
 OTHERS = (
     ("token", "create", "--organization", "b"),
     ("token", "list"),
@@ -58,7 +62,7 @@ def settings(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Set
 def schema_number(settings: Settings) -> int:
     async def read() -> int:
         async with open_engine(settings) as database:
-            return await database.schema_number()
+            return (await database.schema_state()).number
 
     return asyncio.run(read())
 
@@ -91,6 +95,32 @@ def test_commands_refuse_a_newer_schema(settings: Settings) -> None:
         assert "upgrade the program" in sentence
 
 
+def test_only_serve_and_migrate_accept_a_newer_schema_that_is_compatible(
+    settings: Settings,
+) -> None:
+    pretend_newer_schema(settings, NEWEST)
+    difference = f"has schema {NEWEST + 1}, and this program needs schema {NEWEST}"
+    for command in (*OTHERS, ("restored", "--yes")):
+        sentence = refusal(settings, *command)
+        assert difference in sentence
+        assert "it can serve the database, but do nothing else" in sentence
+    options = database_options(settings)
+    assert difference in run_successfully("migrate", *options)
+    assert run_successfully("migrate", "--check", *options).splitlines() == [
+        f"The database has schema {NEWEST + 1}. This program needs schema {NEWEST}.",
+        "A service of this program can go on until it is upgraded.",
+    ]
+    assert schema_number(settings) == NEWEST + 1
+
+
+def test_no_backup_is_made_of_a_newer_schema_that_is_compatible(tmp_path: Path) -> None:
+    settings, file = Settings(data=tmp_path / "data"), tmp_path / "backup"
+    new_token(["--data", str(settings.data)])
+    pretend_newer_schema(settings, NEWEST)
+    assert f"has schema {NEWEST + 1}, and" in refusal(settings, "backup", str(file))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 def test_a_backup_is_made_only_by_the_program_that_fits(tmp_path: Path) -> None:
     settings, file = Settings(data=tmp_path / "data"), tmp_path / "backup"
     new_token(["--data", str(settings.data)])
@@ -104,16 +134,31 @@ def test_migrate_check_prints_what_would_be_applied_and_changes_nothing(
 ) -> None:
     options = database_options(settings)
     undo_newest_migration(settings)
+    is_compatible = migrations.known("sqlite")[-1].compatible_from != NEWEST
+    effect = COMPATIBLE if is_compatible else NOT_COMPATIBLE
     for _ in range(2):
         checked = gleanery_in_process("migrate", "--check", *options)
         assert checked.returncode == 1
         assert checked.stdout.splitlines() == [
             f"The database has schema {NEWEST - 1}. This program needs schema {NEWEST}.",
             PENDING,
+            effect,
         ]
     run_successfully("migrate", *options)
     told = run_successfully("migrate", "--check", *options)
     assert told == f"The database has schema {NEWEST}. This program needs schema {NEWEST}.\n"
+
+
+def test_migrate_check_says_that_running_services_can_go_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrations.known
+    for compatible_from, effect in ((NEWEST, COMPATIBLE), (NEWEST + 1, NOT_COMPATIBLE)):
+        added = migrations.Migration(NEWEST + 1, "next", "SELECT 1", compatible_from)
+        monkeypatch.setattr(migrations, "known", lambda name, new=added: (*known(name), new))
+        checked = gleanery_in_process("migrate", "--check", *database_options(settings))
+        assert checked.returncode == 1
+        assert checked.stdout.splitlines()[1:] == [f"Pending: {NEWEST + 1:04} next", effect]
 
 
 def test_migrate_check_creates_no_database(tmp_path: Path) -> None:
@@ -174,20 +219,32 @@ def test_commands_that_restore_update_the_schema(settings: Settings) -> None:
 
 
 @pytest.mark.thorough
-def test_a_group_of_an_earlier_program_keeps_its_output_ids(settings: Settings) -> None:
+@pytest.mark.parametrize(
+    ("identity_format", "migration", "starts"),
+    [(0, "identity_format", (2, 2)), (1, "job_prefix", (1, 2))],
+)
+def test_a_group_of_an_earlier_program_keeps_its_output_ids(
+    settings: Settings, identity_format: int, migration: str, starts: tuple[int, int]
+) -> None:
     service = Service(settings)
     token = service.token()
     with service.client(token) as client:
         client.put("/v1/groups/group", json={})
-        store_as_before_prefixes(settings)
+        use_identity_format(settings, identity_format)
         stored = client.store("group", output(1), output(2))["results"]
-        assert stored[0]["output_id"][:8] != stored[1]["output_id"][:8]
+        found = [{result["output_id"][:digits] for result in stored} for digits in (8, 12)]
+        assert (len(found[0]), len(found[1])) == starts
     service.stop()
-    undo_migrations(settings, "identity_format")
+    undo_migrations(settings, migration)
     service = Service(settings)
     with service.client(token) as client:
         again = client.store("group", *(output(n) for n in range(1, 20)))["results"]
         assert again[:2] == [{**result, "change": "unchanged"} for result in stored]
+        large = output(20, data={"text": "x" * 5_000_000})  # it is prepared in another process
+        again += client.store("group", large)["results"]
+        for number in (1, 2, 19, 20):
+            [found] = client.items("group", url=f"https://shop.example/{number}")
+            assert found["output_id"] == again[number - 1]["output_id"]
         client.delete("/v1/groups/group")
         client.store("group", output(1))
         assert [item["output_id"] for item in client.items("group")] == [stored[0]["output_id"]]
@@ -200,7 +257,7 @@ def test_outputs_of_an_earlier_program_are_in_the_approved_view(settings: Settin
     token = service.token()
     with service.client(token) as client:
         client.put("/v1/groups/group", json={})
-        store_as_before_prefixes(settings)
+        use_identity_format(settings, 0)
         client.store("group", output(1), output(2, job_id="other"))
         client.post("/v1/reviews/group", json={"job_id": "other", "status": "approved"})
         cursor = client.get("/v1/groups/group").json()["cursor"]

@@ -517,7 +517,7 @@ def test_many_requests_for_the_readiness_do_not_check_the_database_often(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = SqliteDatabase if service.settings.database is None else PostgresDatabase
-    checks = note_calls(monkeypatch, engine, "schema_number")
+    checks = note_calls(monkeypatch, engine, "schema_state")
     began = time.monotonic()
     with service.stranger() as nobody:
         for _ in range(MANY):

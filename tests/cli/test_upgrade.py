@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections import Counter
@@ -17,46 +16,17 @@ import pytest
 from gleanery.settings import Settings
 from tests.support.forwarder import Forwarder
 from tests.support.outputs import output
-from tests.support.process import Running, database_options, free_port, gleanery
+from tests.support.process import free_port
 from tests.support.program_copies import this_program, with_migration
-from tests.support.service import EVERY_SCOPE, NO_TLS, SECRET_KEY, Client
+from tests.support.service import NO_TLS, Client
 from tests.support.settings import fresh_settings
+from tests.support.versions import Version
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 pytestmark = pytest.mark.thorough
 
 WRITERS, READERS = 3, 3
 ADDITION = "ALTER TABLE outputs ADD COLUMN next_version INTEGER"
-
-
-class Version:
-    """One version of the program on the database of these settings."""
-
-    def __init__(self, source: Path, settings: Settings) -> None:
-        self._path = os.pathsep.join((str(source), os.environ.get("PYTHONPATH", "")))
-        self._options = database_options(settings)
-
-    def run(self, *command: str) -> str:
-        variables = {"GLEANERY_SECRET_KEY": SECRET_KEY, "PYTHONPATH": self._path}
-        done = gleanery(*command, *self._options, **variables)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def new_token(self) -> str:
-        scopes = ",".join(sorted(EVERY_SCOPE))
-        return self.run("token", "create", "--organization", "a", "--scopes", scopes)
-
-    @contextmanager
-    def serve(self, port: int) -> Iterator[Running]:
-        serve = ("serve", "--port", str(port), "--workers", "2", "--log-level", "error")
-        variables = {"GLEANERY_SECRET_KEY": SECRET_KEY, "PYTHONPATH": self._path}
-        with Running(*serve, *self._options, **variables) as running:
-            try:
-                running.wait_ready(f"http://127.0.0.1:{port}")
-                yield running
-            finally:  # a supervisor that is killed would leave its workers behind
-                status = running.stop()
-            assert status == 0, "".join(running.log)
 
 
 class Load:
@@ -137,12 +107,13 @@ def is_unready(url: str) -> bool:
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("is_compatible", [True, False], ids=["compatible", "incompatible"])
 def test_an_upgrade_under_load_fails_no_request_and_loses_no_write(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, is_compatible: bool
 ) -> None:
     """The steps of docs/operations/upgrade.md, with two workers and a proxy."""
     old = Version(this_program(), settings)
-    new = Version(with_migration(tmp_path / "new", ADDITION), settings)
+    new = Version(with_migration(tmp_path / "new", ADDITION, is_compatible), settings)
     old_port, new_port = free_port(), free_port()
     proxy = Forwarder(("127.0.0.1", old_port))
     url = f"http://127.0.0.1:{proxy.port}"
@@ -151,8 +122,11 @@ def test_an_upgrade_under_load_fails_no_request_and_loses_no_write(
         token = old.new_token()
         with load_on(url, token) as load:
             new.run("migrate")
-            load.wait_for(503)
-            wait_until(lambda: is_unready(url))
+            if is_compatible:
+                load.wait_for(200)
+            else:
+                load.wait_for(503)
+                wait_until(lambda: is_unready(url))
             before = len(load.acknowledged)
             with new.serve(new_port):
                 proxy.target = ("127.0.0.1", new_port)
@@ -165,6 +139,7 @@ def test_an_upgrade_under_load_fails_no_request_and_loses_no_write(
     proxy.stop()
     assert load.acknowledged <= stored
     assert len(load.acknowledged) > before
+    assert set(load.statuses) == ({200} if is_compatible else {200, 503})
 
 
 RENAME = """

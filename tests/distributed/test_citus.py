@@ -21,7 +21,7 @@ from gleanery.storage.postgres.shard_statements import in_one_shard, split_scrip
 from gleanery.values import timestamps
 from tests.storage.test_tenancy import OVER_ALL
 from tests.support.citus import CitusServer, citus_server, execute
-from tests.support.databases import undo_newest_migration
+from tests.support.databases import undo_migrations
 from tests.support.outputs import output, read_changes
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import gleanery_in_process
@@ -157,7 +157,7 @@ def test_a_replica_is_refused(settings: Settings) -> None:
 
 def test_a_migration_distributes_its_tables(citus: CitusServer, tmp_path: Path) -> None:
     settings = settings_of(citus.new_database(), tmp_path)
-    undo_newest_migration(settings)
+    undo_migrations(settings, "session_revisions")
     service = Service(settings)
     with service.client() as client:
         create_one_of_everything(client)

@@ -14,7 +14,9 @@ from faults.environment import open_environment
 from faults.postgres_server import PostgresServer
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
+from gleanery.storage import migrations
 from tests.api.test_many_clients import Reader, without_scrape_date
+from tests.support.databases import pretend_newer_schema, run_script
 from tests.support.metrics import fresh_metrics
 from tests.support.outputs import output, stored_outputs
 from tests.support.process import join_readers_after_writers
@@ -22,6 +24,8 @@ from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.extended
+
+NEWEST = migrations.newest("postgres")
 
 
 class Standby:
@@ -108,17 +112,32 @@ def test_full_pages_come_from_the_replica_and_the_end_from_the_primary(
     assert again["changes"] == []
 
 
-def test_the_metrics_have_the_lag(client: Client, standby: Standby) -> None:
-    def value(name: str) -> float:
-        return float(re.findall(rf"^{name}(?:\{{.*\}})? (.*)$", fresh_metrics(client), re.M)[0])
+def metric(client: Client, name: str) -> float:
+    return float(re.findall(rf"^{name}(?:\{{.*\}})? (.*)$", fresh_metrics(client), re.M)[0])
 
+
+def test_the_metrics_have_the_lag(client: Client, standby: Standby) -> None:
     change_first(client, standby)
-    assert value("gleanery_replicas_usable") == 1
-    wait_until(lambda: value("gleanery_replica_lag_seconds") > 1)
+    assert metric(client, "gleanery_replicas_usable") == 1
+    wait_until(lambda: metric(client, "gleanery_replica_lag_seconds") > 1)
     standby.resume()
-    wait_until(lambda: value("gleanery_replica_lag_seconds") == 0)
+    wait_until(lambda: metric(client, "gleanery_replica_lag_seconds") == 0)
     standby.server.kill()
-    wait_until(lambda: value("gleanery_replicas_usable") == 0)
+    wait_until(lambda: metric(client, "gleanery_replicas_usable") == 0)
+
+
+def test_a_replica_is_used_while_this_program_can_serve_its_schema(
+    client: Client, service: Service, standby: Standby
+) -> None:
+    client.store("group", output(1))
+    pretend_newer_schema(service.settings, NEWEST)
+    standby.pause()
+    client.store("group", output(2))  # the lag shows that the replica is checked
+    wait_until(lambda: metric(client, "gleanery_replica_lag_seconds") > 1)
+    wait_until(lambda: metric(client, "gleanery_replicas_usable") == 1)
+    standby.resume()
+    run_script(service.settings, "UPDATE migrations SET compatible_from = number")
+    wait_until(lambda: metric(client, "gleanery_replicas_usable") == 0)
 
 
 def test_what_the_replica_does_not_know_yet_is_found(client: Client, standby: Standby) -> None:

@@ -53,7 +53,8 @@ def dashboard_queries() -> Iterator[str]:
 def metric_names(text: str) -> set[str]:
     """Names before a selector, and all names of ours; a histogram without its suffix."""
     pairs = set(re.findall(r"(\w+)\{|\b((?:gleanery|process)_\w+)", text))
-    return {re.sub(r"^(gleanery_request_seconds)_\w+$", r"\1", max(pair)) for pair in pairs}
+    histogram = re.compile(r"^(gleanery_(?:request|feed_lag)_seconds)_\w+$")
+    return {histogram.sub(r"\1", max(pair)) for pair in pairs}
 
 
 def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
@@ -75,6 +76,10 @@ HEALTHY = {
     'gleanery_request_seconds_bucket{operation="get_outputs",le="0.1"}': "0+60x40",
     'gleanery_request_seconds_bucket{operation="get_outputs",le="2.5"}': "0+60x40",
     'gleanery_request_seconds_bucket{operation="get_outputs",le="+Inf"}': "0+60x40",
+    'gleanery_feed_lag_seconds_bucket{more="false",le="10.0"}': "0+60x40",
+    'gleanery_feed_lag_seconds_bucket{more="false",le="900.0"}': "0+60x40",
+    'gleanery_feed_lag_seconds_bucket{more="false",le="3600.0"}': "0+60x40",
+    'gleanery_feed_lag_seconds_bucket{more="false",le="+Inf"}': "0+60x40",
     'gleanery_disk_free_bytes{folder="data"}': "1000000000000+0x40",
     "gleanery_postgres_pool_requests_waiting{}": "0+0x40",
     "gleanery_worker_restarts_total{}": "1+0x40",
@@ -89,6 +94,8 @@ BROKEN = HEALTHY | {
     'gleanery_request_seconds_count{operation="get_outputs",status="500"}': "0+1x40",
     'gleanery_request_seconds_count{operation="get_outputs",status="503"}': "0+60x40",
     'gleanery_request_seconds_bucket{operation="get_outputs",le="0.1"}': "0+0x40",
+    'gleanery_feed_lag_seconds_bucket{more="false",le="10.0"}': "0+0x40",
+    'gleanery_feed_lag_seconds_bucket{more="false",le="900.0"}': "0+20x40",
     'gleanery_disk_free_bytes{folder="data"}': "1000000000+0x40",
     "gleanery_postgres_pool_requests_waiting{}": "2+0x40",
     "gleanery_worker_restarts_total{}": "0+1x40",

@@ -15,6 +15,7 @@ RUN_BY = {
     "docs/tutorial-shop.md": "tests/project/test_shop_tutorial.py",
     f"{_HOW_TO}/analyse-in-a-notebook.md": "tests/integrations/test_notebooks.py",
     f"{_HOW_TO}/keep-a-copy-of-a-group.md": "tests/cli/data/test_pull.py",
+    f"{_HOW_TO}/scale-out.md": "tests/project/test_guides.py",
     f"{_HOW_TO}/schedule-with-airflow.md": "tests/integrations/test_schedulers.py",
     f"{_HOW_TO}/schedule-with-cron.md": "tests/integrations/test_schedulers.py",
     f"{_HOW_TO}/schedule-with-dagster.md": "tests/integrations/test_schedulers.py",

@@ -1,4 +1,4 @@
-"""Runs every command of the guides in docs/operations.
+"""Runs every command of the guides in docs/operations, and of the page about scaling out.
 
 The guides that need other programs are skipped where these are missing. ``make guides`` installs
 them.
@@ -43,6 +43,7 @@ NOT_RUN = {
     "sudo /opt/gleanery/bin/pip install": "the test runs the code of the repository",
     "sudo /opt/gleanery-next/bin/pip install": "the test runs the code of the repository",
     "sudo useradd": "adds a user to the machine; the test runs everything as one user",
+    "docker compose": "needs a container runtime and an image from a registry",
     "sudo certbot": "asks a public certificate authority; the test writes a certificate itself",
 }
 
@@ -60,10 +61,13 @@ class Run(NamedTuple):
     parts: tuple[Part, ...]
     programs: tuple[str, ...] = ()
     """Programs that the guides need, beside those of the project."""
+    is_under_systemd: bool = True
+    """False: the guide installs the service itself."""
 
 
 FIRST = Part("run-under-systemd.md", ("Install", "Configure", "Start"))
 ON_POSTGRES = Part("run-on-postgresql.md", ("",))
+SCALE_OUT = "../how-to/scale-out.md"
 ENVIRONMENT_KEYS = "Keys in `GLEANERY_SECRET_KEY`"
 RUNS = {
     "systemd": Run((Part("run-under-systemd.md", ("Change a setting",)),)),
@@ -75,6 +79,8 @@ RUNS = {
     "sqlite": Run((Part("run-on-sqlite.md"),)),
     "postgresql": Run((Part("run-on-postgresql.md"),)),
     "s3": Run((Part("store-files-in-s3.md"),)),
+    "container": Run((Part("run-in-a-container.md"),), is_under_systemd=False),
+    "scaling out": Run((ON_POSTGRES, Part(SCALE_OUT))),
     "workers": Run((Part("run-several-workers-and-nodes.md"),)),
     "redis": Run((Part("limit-rates-with-redis.md"),), ("redis-server", "redis-cli")),
     "backup of SQLite": Run((Part("back-up-and-restore.md", ("SQLite",)),)),
@@ -126,6 +132,7 @@ def database_server(machine: Machine, tmp_path: Path) -> Iterator[PostgresServer
         away, present = quote(f"{tmp_path}/away", safe=""), quote(server.socket_folder, safe="")
         machine.replacements.update({"@db.internal": f"@{present}", "@db1.internal": f"@{away}"})
         machine.replacements["db2.internal"] = present
+        machine.replacements["@db3.internal"] = f"@{present}"  # it is no replica: nothing is read
         machine.variables.update(PGHOST=server.socket_folder, PGUSER="postgres")
         machine.search_path = str(programs_folder())
         yield server
@@ -209,7 +216,11 @@ def add_prometheus(machine: Machine) -> None:
 
 
 def parts(run: Run) -> tuple[Part, ...]:
-    return (FIRST, *run.parts)
+    return (FIRST, *run.parts) if run.is_under_systemd else run.parts
+
+
+def pages() -> list[Path]:
+    return [*GUIDES.glob("*.md"), GUIDES / SCALE_OUT]
 
 
 def is_run(step: Step) -> bool:
@@ -252,11 +263,12 @@ def test_no_command_is_left_out() -> None:
         for part in parts(run)
         for step in steps(part.guide, *part.headings)
     }
-    all_steps = {(page.name, step) for page in GUIDES.glob("*.md") for step in steps(page.name)}
+    names = [str(page.relative_to(GUIDES)) for page in pages()]
+    all_steps = {(name, step) for name in names for step in steps(name)}
     assert all_steps == run_steps
     assert len(all_steps) > 100
     commands = "\n".join(step.command for _, step in run_steps if isinstance(step, Example))
-    for page in GUIDES.glob("*.md"):
+    for page in pages():
         for command in re.findall(r"`((?:sudo|curl|gleanery-admin) [^`]+)`", page.read_text()):
             assert command in commands, (page.name, command)
 

@@ -106,7 +106,7 @@ def test_nodes_that_start_together_migrate_once(empty: Settings) -> None:
     async def start(_: int) -> int:
         async with open_engine(empty) as database:
             await database.migrate()
-            return await database.schema_number()
+            return (await database.schema_state()).number
 
     async def start_all() -> list[int]:
         return await asyncio.gather(*map(start, range(6)))
@@ -116,7 +116,7 @@ def test_nodes_that_start_together_migrate_once(empty: Settings) -> None:
 
 def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
     async def work(database: Engine) -> None:
-        assert await database.schema_number() == 0
+        assert (await database.schema_state()).number == 0
         await database.migrate()
 
         async def pretend(transaction: Transaction) -> None:
@@ -218,7 +218,7 @@ def test_writes_succeed_while_a_migration_waits_for_a_dump(
         finally:
             await dump.close()
             assert await migrating.wait() == 0
-        assert await database.schema_number() == migrations.newest("postgres") + 1
+        assert (await database.schema_state()).number == migrations.newest("postgres") + 1
 
     with_database(settings, work)
 
@@ -274,7 +274,7 @@ def test_a_write_that_waited_for_a_migration_sees_it_whatever_the_default_isolat
             while not await database.read(waiting):
                 assert not writing.done()
                 await asyncio.sleep(0.01)
-        await migration.execute("INSERT INTO migrations VALUES (9999, 'next', 0); COMMIT")
+        await migration.execute("INSERT INTO migrations VALUES (9999, 'next', 0, NULL); COMMIT")
         await migration.close()
         with pytest.raises(Unavailable, match="does not match"):
             await writing
@@ -287,7 +287,7 @@ def test_a_write_that_waited_for_a_migration_sees_it_whatever_the_default_isolat
 
 def test_processes_can_open_a_new_file_at_the_same_time(tmp_path: Path) -> None:
     def read_schema_number(settings: Settings) -> int:
-        return int(with_database(settings, lambda database: database.schema_number()))
+        return int(with_database(settings, lambda database: database.schema_state()).number)
 
     with ThreadPoolExecutor(6) as pool:
         for turn in range(10):

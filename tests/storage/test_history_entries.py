@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gleanery.models import batches
 from gleanery.models.requests import Output
 from gleanery.storage import items
-from gleanery.storage.group_lock import GROUP_PREFIX
+from gleanery.storage.group_lock import IDENTITY_FORMAT
 from gleanery.storage.history import entries
 from gleanery.storage.history.entries import CorruptHistory, Entry, Version
 from gleanery.storage.outputs import rows
@@ -37,7 +37,7 @@ def item(data: Any, approved: bool, tags: Any = None, url: str = "https://shop.e
     """The item of an output, as it is stored."""
     batch = batches.from_outputs([Output("job", url, data, "key", tags, None)])
     prepared = prepare(
-        batch, Rules(), IdentityHasher(1, "group", None, GROUP_PREFIX), parse_all=True
+        batch, Rules(), IdentityHasher(1, "group", None, IDENTITY_FORMAT), parse_all=True
     )
     [output] = prepared.outputs
     assert isinstance(output, PreparedOutput)

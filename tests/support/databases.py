@@ -46,9 +46,9 @@ def run_script(settings: Settings, sql: str) -> None:
     asyncio.run(run())
 
 
-def store_as_before_prefixes(settings: Settings) -> None:
-    """Lets the groups identify outputs as a program did before identities had a prefix."""
-    run_script(settings, "UPDATE groups SET identity_format = 0")
+def use_identity_format(settings: Settings, identity_format: int) -> None:
+    """Lets the groups identify outputs as an earlier program did; 0 is without a prefix."""
+    run_script(settings, f"UPDATE groups SET identity_format = {identity_format}")
 
 
 def undo_newest_migration(settings: Settings) -> None:
@@ -129,10 +129,18 @@ _UNDO = {
         "session_revisions",
         script="ALTER TABLE organizations ADD COLUMN session_revision INTEGER NOT NULL DEFAULT 0",
     ),
+    "compatibility": _Undo({"migrations": "compatible_from"}),
+    "job_prefix": _Undo({}),
 }
 
 
-def pretend_newer_schema(settings: Settings) -> None:
-    """Gives the database a schema that this program does not know."""
-    number = migrations.newest("sqlite") + 1
-    run_script(settings, f"INSERT INTO migrations VALUES ({number}, 'of_tomorrow', 0)")
+def pretend_newer_schema(settings: Settings, *compatible_from: int) -> None:
+    """Gives the database a schema that this program does not know.
+
+    One migration for each number says that programs from this schema on can go on. Without a
+    number, one migration says that only its own program can.
+    """
+    first = migrations.newest("sqlite") + 1
+    for number, oldest in enumerate(compatible_from or (first,), first):
+        record = f"INSERT INTO migrations VALUES ({number}, 'of_tomorrow', 0, {oldest})"
+        run_script(settings, record)

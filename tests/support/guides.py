@@ -103,7 +103,8 @@ class Machine:
     def _add_programs(self) -> None:
         for name in ("sudo", "journalctl"):
             shutil.copy(STAND_INS / name, self._bin / name)
-        self.add_program("bin/systemctl", sys.executable, str(STAND_INS / "systemctl.py"))
+        for name in ("systemctl", "docker"):
+            self.add_program(f"bin/{name}", sys.executable, str(STAND_INS / f"{name}.py"))
         for name in (
             "gleanery/bin/gleanery",
             "gleanery/bin/hypercorn",
@@ -182,13 +183,18 @@ class Machine:
         return "".join(file.read_text() for file in (self.root / "run").glob("*.log"))
 
     def stop(self) -> None:
-        """Stops every unit that runs."""
+        """Stops every unit and every container that runs."""
         for unit in (self.root / "lib/systemd/system", self.root / "etc/systemd/system"):
             for file in unit.glob("*.service"):
                 self.systemctl("stop", file.stem)
+        for file in (self.root / "run").glob("*.container"):
+            self._call("docker", "stop", file.stem)
 
     def systemctl(self, *words: str) -> None:
-        subprocess.run([self._bin / "systemctl", *words], env=self._environment(), check=True)
+        self._call("systemctl", *words)
+
+    def _call(self, program: str, *words: str) -> None:
+        subprocess.run([self._bin / program, *words], env=self._environment(), check=True)
 
 
 def require_programs(*names: str) -> None:

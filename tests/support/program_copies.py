@@ -14,11 +14,15 @@ def this_program() -> Path:
     return Path(gleanery.__file__).parent.parent
 
 
-def with_migration(folder: Path, sql: str) -> Path:
-    """Copies the program into the folder with one more migration on both engines."""
-    copied, number = _copy(folder), migrations.newest("sqlite") + 1
+def with_migration(folder: Path, sql: str, is_compatible: bool = False) -> Path:
+    """Copies the program into the folder with one more migration on both engines.
+
+    A compatible migration says that this program can go on.
+    """
+    copied, this = _copy(folder), migrations.newest("sqlite")
+    declaration = f"-- compatible from schema {this if is_compatible else this + 1}\n"
     for engine in ("sqlite", "postgres"):
-        (copied / engine / f"{number:04}_next.sql").write_text(sql)
+        (copied / engine / f"{this + 1:04}_next.sql").write_text(declaration + sql)
     return folder
 
 

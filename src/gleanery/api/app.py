@@ -173,7 +173,7 @@ class App:
         """Connect to the prepared database; after an error this is called again."""
         database, vault = self._services.database, self._services.vault
         await self._open_database(database)
-        await database.check_schema()
+        await database.check_schema(accept_compatible=True)
         self._read_keys()
         await metadata.check_or_store_key(database, vault)
         await self._record_link_seconds()

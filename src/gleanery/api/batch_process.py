@@ -55,7 +55,7 @@ def respond(request: PreparationRequest) -> PreparationResponse:
         batch = _parse(request.batch)
     except InvalidRequest as error:
         return PreparationResponse(errors=[*error.details])
-    rules = Rules(request.key_fields)
+    rules = Rules(request.key_fields, identity_format=request.identity_format)
     identities = IdentityHasher(
         request.organization_id, request.group, request.key_fields, request.identity_format
     )

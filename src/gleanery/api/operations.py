@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from gleanery.api.context import Response
@@ -38,6 +38,14 @@ class Status(TypedDict):
     """State of the service."""
 
     status: str
+
+
+class ReadyStatus(Status):
+    """Readiness of the service."""
+
+    warning: NotRequired[
+        Annotated[str, Field(description="The schema is newer than this version: upgrade it.")]
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -712,9 +720,9 @@ OPERATIONS = (
         path="/readyz",
         handler=system.readyz,
         title="Readiness",
-        description="Returns 200 while the database is available and its schema matches this "
-        "version.",
-        response=Status,
+        description="Returns 200 while the database is available and this version can serve its "
+        "schema.",
+        response=ReadyStatus,
         always_admit=True,
         extra_errors=(503,),
     ),

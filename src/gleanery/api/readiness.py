@@ -1,8 +1,8 @@
-"""Readiness of the service: the database can be reached and has this program's schema.
+"""Readiness of the service: the database can be reached and has a schema that it can serve.
 
-A worker starts without its database, and connects when it can. A worker that finds another schema
-than its own admits no request that needs the database. See
-``docs/decisions/0087-a-worker-serves-only-its-own-schema.md``.
+A worker starts without its database, and connects when it can. A worker that finds a schema that it
+cannot serve admits no request that needs the database. See
+``docs/decisions/0235-a-migration-says-which-programs-can-go-on.md``.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Readiness:
         self._database = database
         self.problem: Unavailable | None = Unavailable(_STARTING)
         """The reason why no request may use the database; None while requests may."""
+        self.warning: str | None = None
+        """A sentence about a newer schema that this program can serve."""
         self._reason = ""
         self._is_connected = False
         self._has_tried = asyncio.Event()
@@ -67,7 +69,7 @@ class Readiness:
             raise Unavailable(problem.details[0].msg, reason) from problem.__cause__
 
     async def find_mismatch(self) -> Unavailable | None:
-        """Compares the schema now, and returns the error if it is not this program's."""
+        """Compares the schema now, and returns the error if this program cannot serve it."""
         if self._is_connected:
             with suppress(Exception):  # the schema is unknown: what was known of it holds
                 await self._compare_schema()
@@ -133,10 +135,18 @@ class Readiness:
         return self.problem
 
     async def _compare_schema(self) -> None:
-        mismatch = migrations.mismatch(self._database.engine, await self._database.schema_number())
+        engine, schema = self._database.engine, await self._database.schema_state()
+        mismatch = migrations.mismatch(engine, schema)
+        self._warn(migrations.compatibility_warning(engine, schema))
         self._report(None if mismatch is None else Unavailable(mismatch), mismatch or "")
 
     # --- reports ----------------------------------------------------------------------------------
+
+    def _warn(self, warning: str | None) -> None:
+        """Sets the warning, and logs it once."""
+        if warning is not None and warning != self.warning:
+            _log.warning("the schema is newer than this program", extra={"reason": warning})
+        self.warning = warning
 
     def _report(
         self, problem: Unavailable | None, reason: str = "", error: Exception | None = None

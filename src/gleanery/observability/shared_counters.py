@@ -15,6 +15,7 @@ _SEGMENT_BYTES = 1024 * 1024
 _NUMBER_BYTES = 8
 _MAX_GAUGES = 64
 _MAX_COUNTERS = 64
+_FEED_LAG_CELLS = 64
 _RESTARTS = 0  # position in the segment of the node
 
 
@@ -25,7 +26,9 @@ class Segment:
         self.gauges = numbers[:_MAX_GAUGES]
         """State of the worker; zero while it does not run."""
         self.counters = numbers[_MAX_GAUGES : _MAX_GAUGES + _MAX_COUNTERS]
-        self.histogram = numbers[_MAX_GAUGES + _MAX_COUNTERS :]
+        rest = numbers[_MAX_GAUGES + _MAX_COUNTERS :]
+        self.feed_lags = rest[:_FEED_LAG_CELLS]
+        self.requests = rest[_FEED_LAG_CELLS:]
 
 
 class SharedCounters:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from gleanery.http import Request
 from gleanery.observability import logs
+from gleanery.observability.feed_lag import feed_lag_histogram
 from gleanery.observability.logs import RequestLog
 from gleanery.observability.metrics import Exposition
 from gleanery.observability.node_metrics import NodeMetrics
 from gleanery.observability.process_metrics import observe_process
-from gleanery.observability.request_histogram import RequestHistogram
+from gleanery.observability.request_histogram import request_histogram
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.worker_metrics import WorkerMetrics
 
@@ -46,12 +47,16 @@ class Telemetry:
     ) -> None:
         """``folders`` are those whose free space is a metric, by label."""
         self._log = log
-        self._histogram = RequestHistogram(operations, counters)
+        self._requests = request_histogram(operations, counters)
+        self._feed_lags = feed_lag_histogram(counters)
         self.worker = WorkerMetrics(counters)
         """Metrics of this worker. Other parts register theirs here."""
         self._node = NodeMetrics(counters, folders)
         self._exposition = Exposition(
-            self._histogram.collect, self.worker.collect, self._node.collect
+            self._requests.collect,
+            self._feed_lags.collect,
+            self.worker.collect,
+            self._node.collect,
         )
         observe_process(self.worker)
         self.worker.observe("gleanery_log_lines_dropped_total", logs.dropped_lines)
@@ -61,9 +66,13 @@ class Telemetry:
     ) -> None:
         """Record one completed request. The query is omitted: it may contain a token."""
         seconds = time.perf_counter() - started
-        self._histogram.add(operation, status, seconds)
+        self._requests.add((operation, status), seconds)
         if self._log is not None:
             self._log(request, operation, status, seconds, id_)
+
+    def record_feed_lag(self, seconds: float, has_more: bool) -> None:
+        """Record how far a reader of a change feed was behind."""
+        self._feed_lags.add(has_more, max(seconds, 0.0))  # clocks of nodes differ
 
     async def publish(self) -> None:
         """Publish the metrics of this worker each second, until it is cancelled."""

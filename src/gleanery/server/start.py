@@ -81,7 +81,7 @@ async def prepare(settings: Settings) -> None:
     await open_blobs(settings.blobs_location).check()
     is_new = settings.database is None and not settings.sqlite_file.exists()
     async with open_engine(settings) as database:
-        await database.migrate()
+        await database.migrate(accept_compatible=True)  # it may restart during an upgrade
         if is_new:  # perhaps the data folder is a mistake
             _log.info("created a new database", extra={"data": str(settings.data.absolute())})
         await database.check_notifications()

@@ -158,7 +158,7 @@ class Database(Protocol):
     ) -> T:
         """Runs the work in one transaction and returns when it is durable.
 
-        Raises ``Unavailable`` if the schema is not this program's. No migration can commit
+        Raises ``Unavailable`` if this program cannot serve the schema. No migration can commit
         between that check and the end of the transaction.
 
         The work may run again after a rollback, so its only effects are in the transaction.
@@ -187,6 +187,15 @@ class ReplicaState(NamedTuple):
     """Time for which the primary has had changes that the replica lacks."""
 
 
+class SchemaState(NamedTuple):
+    """The schema of a database."""
+
+    number: int
+    """Number of the newest applied migration; 0 for an empty database."""
+    compatible_from: int
+    """Schema of the oldest program that can serve the database."""
+
+
 class Engine(Database, Protocol):
     """A whole database. Used as a handle, it sees no tenant's rows."""
 
@@ -207,7 +216,7 @@ class Engine(Database, Protocol):
         """The states of the replicas."""
 
     async def open(self, create: bool = True) -> None:
-        """Connects. Afterwards reads and writes work if the schema is this program's.
+        """Connects. Afterwards reads and writes work if this program can serve the schema.
 
         Only ``create`` allows a new SQLite file.
         """
@@ -227,8 +236,12 @@ class Engine(Database, Protocol):
     def for_all_tenants(self) -> Database:
         """Returns a handle with all rows; only for finding the tenants that have work to do."""
 
-    async def migrate(self) -> None:
-        """Applies missing migrations; safe when several processes do it at the same time."""
+    async def migrate(self, accept_compatible: bool = False) -> None:
+        """Applies missing migrations; safe when several processes do it at the same time.
+
+        Raises SettingsError if the schema is newer than this program. ``accept_compatible``
+        accepts a newer schema that this program can serve.
+        """
 
     async def distribute(self) -> None:
         """Distributes the tables over the workers of Citus; can be repeated.
@@ -236,11 +249,14 @@ class Engine(Database, Protocol):
         The schema must be this program's. Raises SettingsError without Citus.
         """
 
-    async def check_schema(self) -> None:
-        """Raises SettingsError unless the schema is this program's. Changes nothing."""
+    async def check_schema(self, accept_compatible: bool = False) -> None:
+        """Raises SettingsError unless the schema is this program's. Changes nothing.
 
-    async def schema_number(self) -> int:
-        """Returns the number of the newest applied migration; 0 for an empty database."""
+        ``accept_compatible`` accepts a newer schema that this program can serve.
+        """
+
+    async def schema_state(self) -> SchemaState:
+        """Returns the schema of the database."""
 
     async def server_time(self) -> int | None:
         """Returns the database server's time in microseconds; None on an engine without server."""

@@ -20,7 +20,7 @@ DEFAULT_KEEP_VERSIONS = 20
 """Earlier versions of each output that a group keeps."""
 DEFAULT_KEEP_DAYS = 90
 """Days for which a group keeps an earlier version."""
-GROUP_PREFIX = 1
+IDENTITY_FORMAT = 2
 """The identity format of new groups; see ``outputs.hashes``."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
 
@@ -28,7 +28,7 @@ BulkJobKind = Literal["approve", "unapprove", "delete"]
 # they get the lock.
 _LOCK_OR_CREATE = f"""
 INSERT INTO groups (organization_id, name, last_seq, identity_format)
-VALUES ($1, $2, 0, {GROUP_PREFIX})
+VALUES ($1, $2, 0, {IDENTITY_FORMAT})
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
 RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes,
     identity_format

@@ -16,7 +16,7 @@ from gleanery.storage import group_lock, replica_reads
 from gleanery.storage.database import Database
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.outputs import changes
-from gleanery.values import json_text
+from gleanery.values import json_text, timestamps
 
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
@@ -28,10 +28,17 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
     )
     if not feed.parts and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
+    _record_lag(context, feed)
     parts = [await context.with_links(part) for part in feed.parts]
     metadata = json_text.encode(_metadata(context, feed))
     start = b'{"metadata":%s,"cursor":%d,"changes":[' % (metadata, feed.cursor)
     return Response(start, more=(*parts, b"]}"))
+
+
+def _record_lag(context: RequestContext[ChangeQuery, None], feed: changes.Feed) -> None:
+    now = context.services.clock()
+    lag = 0 if feed.first_seq is None else now - feed.first_seq
+    context.services.telemetry.record_feed_lag(lag / timestamps.SECOND, feed.has_more)
 
 
 def _metadata(context: RequestContext[ChangeQuery, None], feed: changes.Feed) -> PageMetadata:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import orjson
+
 from gleanery.api.context import AnyContext, Response
 
 
@@ -18,7 +20,10 @@ async def healthz(context: AnyContext) -> Response:
 
 
 async def readyz(context: AnyContext) -> Response:
-    await context.services.readiness.require()
+    readiness = context.services.readiness
+    await readiness.require()
+    if readiness.warning is not None:
+        return Response(orjson.dumps({"status": "ready", "warning": readiness.warning}))
     return Response(b'{"status":"ready"}')
 
 

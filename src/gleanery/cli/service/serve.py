@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from gleanery.errors import SettingsError
 from gleanery.server.start import serve
 from gleanery.settings import Settings
 from gleanery.storage import migrations
-from gleanery.storage.database import Engine
+from gleanery.storage.database import Engine, SchemaState
 from gleanery.storage.engines import open_engine
 
 app = typer.Typer()
@@ -48,18 +49,24 @@ def migrate_command(
 ) -> None:
     """Update the database schema. The command serve does this at its start.
 
-    A running service of another version answers 503 from then on, until it is replaced.
+    A running service of an older version goes on if the migrations are compatible with it.
+    Otherwise it answers 503 from then on, until it is replaced.
     """
     if distribute and (check or settings.database is None):
         raise SettingsError("Give --distribute with --database, and without --check")
     if check:
         _check_schema(settings)
         return
-    with_database(settings, Engine.schema_number, create=True, migrate=True)
-    typer.echo("The schema is up to date.")
+    found = with_database(settings, _describe, create=True, migrate=True, accept_compatible=True)
+    typer.echo(found)
     if distribute:
         with_database(settings, _distribute)
         typer.echo("The organizations are distributed over the workers.")
+
+
+async def _describe(database: Engine) -> str:
+    warning = migrations.compatibility_warning(database.engine, await database.schema_state())
+    return warning or "The schema is up to date."
 
 
 async def _distribute(database: Engine) -> None:
@@ -68,17 +75,28 @@ async def _distribute(database: Engine) -> None:
 
 def _check_schema(settings: Settings) -> None:
     """Print the schema of the database and of the program. Exit with 1 if they differ."""
-    engine, applied = asyncio.run(_read_schema_number(settings))
-    migrations.reject_newer(engine, applied)
+    engine, schema = asyncio.run(_read_schema(settings))
+    migrations.reject_newer(engine, schema, accept_compatible=True)
     needed = migrations.newest(engine)
-    typer.echo(f"The database has schema {applied}. This program needs schema {needed}.")
-    pending = migrations.pending(engine, applied)
+    typer.echo(f"The database has schema {schema.number}. This program needs schema {needed}.")
+    if migrations.is_newer_and_compatible(engine, schema):
+        typer.echo("A service of this program can go on until it is upgraded.")
+    pending = migrations.pending(engine, schema.number)
     for migration in pending:
         typer.echo(f"Pending: {migration.number:04} {migration.name}")
     if pending:
+        typer.echo(_effect_on_services(pending, schema.number))
         raise typer.Exit(1)
 
 
-async def _read_schema_number(settings: Settings) -> tuple[str, int]:
+def _effect_on_services(pending: Sequence[migrations.Migration], applied: int) -> str:
+    """Say if services of the present schema can go on after the migrations."""
+    compatible_from = max(migration.compatible_from or migration.number for migration in pending)
+    if compatible_from <= applied:
+        return "Compatible: running services go on, and can be replaced one after the other."
+    return "Not compatible: running services answer 503 from then on, until they are replaced."
+
+
+async def _read_schema(settings: Settings) -> tuple[str, SchemaState]:
     async with open_engine(settings, create=False) as database:
-        return database.engine, await database.schema_number()
+        return database.engine, await database.schema_state()

@@ -10,8 +10,9 @@ import apsw
 
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
+from gleanery.storage import migrations
+from gleanery.storage.database import SchemaState
 from gleanery.storage.metadata import KEY_FINGERPRINT
-from gleanery.storage.migrations import NEWEST_APPLIED, mismatch
 from gleanery.storage.sqlite.statements import to_sqlite
 from gleanery.storage.tenancy import ANY_TENANT
 
@@ -109,9 +110,8 @@ def _version(path: Path) -> tuple[int, ...]:
 def _check_schema(reader: apsw.Connection) -> None:
     """Raises SettingsError unless the schema is this program's."""
     tables = reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchall()
-    applied = reader.execute(NEWEST_APPLIED).get if tables else 0
-    if problem := mismatch("sqlite", applied):
-        raise SettingsError(problem)
+    applied = reader.execute(migrations.NEWEST_APPLIED).get if tables else 0
+    migrations.check("sqlite", SchemaState(applied, applied), accept_compatible=False)
 
 
 class Snapshot:

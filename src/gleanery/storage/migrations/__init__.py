@@ -1,19 +1,28 @@
-"""Migrations: numbered SQL files per engine, applied in order, each once."""
+"""Migrations: numbered SQL files per engine, applied in order, each once.
+
+The first line of a migration says which older programs can go on beside it:
+``-- compatible from schema 13``. The number is stored with the applied migration, so that an older
+program, which does not have the migration, can read it. See
+``docs/decisions/0235-a-migration-says-which-programs-can-go-on.md``.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from gleanery.errors import SettingsError
-from gleanery.storage.database import Transaction
+from gleanery.storage.database import Row, SchemaState, Transaction
 from gleanery.values import timestamps
 
 NEWEST_APPLIED = "SELECT coalesce(max(number), 0) FROM migrations"
+COMPATIBLE_FROM = "SELECT max(coalesce(compatible_from, number)) FROM migrations"
+"""Reads the schema of the oldest program that can serve the database; needs a newer schema."""
 CHANGED = "The schema of the database does not match this program; try again"
-"""The message for a write that is refused, because the schema is not this program's."""
+"""The message for a write that is refused, because this program cannot serve the schema."""
 FOREIGN = (
     "The database contains the data of another program: its table migrations is not Gleanery's. "
     "Give Gleanery a database of its own"
@@ -22,6 +31,7 @@ FOREIGN = (
 _DEFINITION = re.compile(
     r"^(CREATE|DROP)\s+(?:UNIQUE\s+)?(?:TABLE|INDEX|TRIGGER)\s+(?:IF EXISTS\s+)?(\w+)", re.MULTILINE
 )
+_DECLARATION = re.compile(r"-- compatible from schema (\d+)\n")
 _CREATE_TABLE = """
 CREATE TABLE IF NOT EXISTS migrations (
     number     INTEGER PRIMARY KEY,
@@ -31,6 +41,7 @@ CREATE TABLE IF NOT EXISTS migrations (
 """
 _APPLIED = "SELECT number, name FROM migrations"
 _RECORD = "INSERT INTO migrations (number, name, applied_at) VALUES ($1, $2, $3)"
+_RECORD_COMPATIBILITY = "UPDATE migrations SET compatible_from = $2 WHERE number = $1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,8 @@ class Migration:
     number: int
     name: str
     sql: str
+    compatible_from: int | None = None
+    """Schema of the oldest program that can go on; None if no older program can."""
 
 
 @cache
@@ -47,8 +60,15 @@ def known(engine: str) -> tuple[Migration, ...]:
     for file in files(__package__).joinpath(engine).iterdir():
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
-            found.append(Migration(int(number), name, file.read_text("utf-8")))
+            sql = file.read_text("utf-8")
+            found.append(Migration(int(number), name, sql, declared_compatibility(sql)))
     return tuple(sorted(found, key=lambda migration: migration.number))
+
+
+def declared_compatibility(sql: str) -> int | None:
+    """Returns the number in the first line of a migration; None if there is none."""
+    declaration = _DECLARATION.match(sql)
+    return None if declaration is None else int(declaration[1])
 
 
 def newest(engine: str) -> int:
@@ -60,21 +80,54 @@ def pending(engine: str, applied: int) -> tuple[Migration, ...]:
     return known(engine)[applied:]
 
 
-def mismatch(engine: str, applied: int) -> str | None:
+async def read_state(engine: str, fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> SchemaState:
+    """Reads the schema from the table of migrations."""
+    [[number]] = await fetch(NEWEST_APPLIED)
+    if number <= newest(engine):  # an older schema may lack the column
+        return SchemaState(number, number)
+    [[compatible_from]] = await fetch(COMPATIBLE_FROM)
+    return SchemaState(number, compatible_from)
+
+
+def is_newer_and_compatible(engine: str, schema: SchemaState) -> bool:
+    """Returns True if this program can serve a schema that it does not know."""
+    return schema.compatible_from <= newest(engine) < schema.number
+
+
+def difference(engine: str, schema: SchemaState) -> str | None:
     """Returns how the schema differs from this program's; None if it is the same."""
     needed = newest(engine)
-    if applied == needed:
+    if schema.number == needed:
         return None
-    numbers = f"The database has schema {applied}, and this program needs schema {needed}"
-    if applied > needed:
+    numbers = f"The database has schema {schema.number}, and this program needs schema {needed}"
+    if is_newer_and_compatible(engine, schema):
+        return f"{numbers}: it can serve the database, but do nothing else. Upgrade the program"
+    if schema.number > needed:
         return f"{numbers}: upgrade the program"
     return f"{numbers}: run gleanery migrate, or use the version of Gleanery that served it last"
 
 
-def reject_newer(engine: str, applied: int) -> None:
-    """Raises SettingsError if the schema is newer than this program."""
-    if applied > newest(engine):
-        raise SettingsError(mismatch(engine, applied))
+def mismatch(engine: str, schema: SchemaState) -> str | None:
+    """Returns why this program cannot serve the schema; None if it can."""
+    return None if is_newer_and_compatible(engine, schema) else difference(engine, schema)
+
+
+def compatibility_warning(engine: str, schema: SchemaState) -> str | None:
+    """Returns a sentence about a newer schema that this program can serve."""
+    return difference(engine, schema) if is_newer_and_compatible(engine, schema) else None
+
+
+def check(engine: str, schema: SchemaState, accept_compatible: bool) -> None:
+    """Raises SettingsError unless the schema is this program's, or compatible if accepted."""
+    find = mismatch if accept_compatible else difference
+    if problem := find(engine, schema):
+        raise SettingsError(problem)
+
+
+def reject_newer(engine: str, schema: SchemaState, accept_compatible: bool) -> None:
+    """Does the same, but accepts an older schema."""
+    if schema.number > newest(engine):
+        check(engine, schema, accept_compatible)
 
 
 async def _reject_other_history(engine: str, transaction: Transaction) -> None:
@@ -97,13 +150,19 @@ def expected_names(engine: str, applied: int) -> set[str]:
     return names
 
 
-async def apply(engine: str, transaction: Transaction) -> None:
+async def apply(engine: str, transaction: Transaction, accept_compatible: bool) -> None:
     """Applies missing migrations. The caller excludes other processes that do the same."""
     await transaction.run_script(_CREATE_TABLE)
     await _reject_other_history(engine, transaction)
-    [[applied]] = await transaction.fetch(NEWEST_APPLIED)
-    reject_newer(engine, applied)
-    for migration in pending(engine, applied):
+    schema = await read_state(engine, transaction.fetch)
+    reject_newer(engine, schema, accept_compatible)
+    for migration in pending(engine, schema.number):
         await transaction.run_script(migration.sql)
-        row = (migration.number, migration.name, timestamps.now())
-        await transaction.fetch(_RECORD, *row)
+        await _record(transaction, migration)
+
+
+async def _record(transaction: Transaction, migration: Migration) -> None:
+    row = (migration.number, migration.name, timestamps.now())
+    await transaction.fetch(_RECORD, *row)
+    if migration.compatible_from is not None:  # the first migrations had no such column
+        await transaction.fetch(_RECORD_COMPATIBILITY, migration.number, migration.compatible_from)

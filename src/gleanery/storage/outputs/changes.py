@@ -118,6 +118,8 @@ class Feed:
     cursor: int
     has_more: bool
     """False if there were no further changes."""
+    first_seq: int | None = None
+    """Sequence number of the oldest change, which is its time; None without changes."""
     is_beyond_end: bool = False
     """True if the cursor is greater than any issued one, so there is nothing to wait for."""
 
@@ -156,7 +158,8 @@ async def read_feed(
         reader = FieldReader(database, computations, group, group_id, position.seq, max_bytes, now)
         found = await _with_fields(found, reader)
     parts = await _render_chunks(found, position, end, group)
-    return Feed(parts, end.cursor, found.has_more, is_beyond_end=known.seq > clock)
+    first_seq = found.chunks[0][0][0] if found.chunks else None
+    return Feed(parts, end.cursor, found.has_more, first_seq, is_beyond_end=known.seq > clock)
 
 
 class _Found(NamedTuple):

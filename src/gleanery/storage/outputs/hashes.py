@@ -1,8 +1,9 @@
 """The hashes of an output: they identify it, find it and detect changes.
 
-The identities of a group begin with the same bytes, so they are neighbours in the primary key. A
-scraper that writes to one of many groups then changes few pages of that index. Groups that are
-older than this rule keep identities without a prefix, because clients know them.
+The identities of a group begin with the same bytes, and then come bytes that the outputs of a job
+share. The hash of a URL begins with bytes that the URLs of a site share. So what a scraper stores
+together are neighbours in the indexes, and it changes few of their pages, also in a large group.
+A group keeps the format of its first hashes, because clients know its identities.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ from typing import Any
 
 from gleanery.models.elements import IdentityFields
 from gleanery.models.requests import Output
-from gleanery.storage.group_lock import GROUP_PREFIX
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts, length_prefixed
 
 HASH_BYTES = 16
-_PREFIX_BYTES = 4  # the other 12 bytes distinguish the outputs of a group
+_PREFIX_BYTES = ((0, 0), (4, 0), (4, 2))
+"""Bytes of the group and of the job at the start of an identity, for each identity format.
+
+The other bytes distinguish the outputs of a job.
+"""
+SITE_PREFIX = 2
+"""The first identity format in which the hash of a URL begins with bytes of its site."""
+_SITE_BYTES = 2
 _OUTPUT_ID = re.compile(f"[0-9a-f]{{{2 * HASH_BYTES}}}")  # bytes.fromhex accepts more
 _KEY_HASH_LENGTH = length_prefixed(bytes(64))[:-64]  # the prefix of a key hash in hexadecimal
 
@@ -39,8 +46,13 @@ def has_same_bytes(raw_hash: bytes, stored_sent_hash: bytes, stored_content_hash
     return bool(raw_hash) and stored_sent_hash == sent_hash(raw_hash, stored_content_hash)
 
 
-def url_hash(source_url: str) -> bytes:
-    return hash_parts(source_url)[:HASH_BYTES]
+def url_hash(source_url: str, identity_format: int) -> bytes:
+    """Hashes the URL of an output, in a group with this identity format."""
+    start = b""
+    if identity_format >= SITE_PREFIX:
+        site = source_url.split("/", 3)[:3]  # https://shop.example
+        start = hash_parts(*site)[:_SITE_BYTES]
+    return start + hash_parts(source_url)[: HASH_BYTES - len(start)]
 
 
 def parse_output_id(text: str) -> bytes:
@@ -56,10 +68,10 @@ class IdentityHasher:
     ) -> None:
         self._key_fields = None if key_fields is None else _decode_names(key_fields)
         self._group_prefix = length_prefixed(organization_id) + length_prefixed(group)
-        has_prefix = identity_format == GROUP_PREFIX
-        self._start = sha256(self._group_prefix).digest()[:_PREFIX_BYTES] if has_prefix else b""
-        self._rest_bytes = HASH_BYTES - len(self._start)
-        self._job_prefixes: dict[str, bytes] = {}
+        group_bytes, self._job_bytes = _PREFIX_BYTES[identity_format]
+        self._start = sha256(self._group_prefix).digest()[:group_bytes]
+        self._rest_bytes = HASH_BYTES - group_bytes - self._job_bytes
+        self._jobs: dict[str, tuple[bytes, bytes]] = {}
 
     def key_hash(self, output: IdentityFields | Output) -> bytes:
         """Hashes ``key``, else the key fields if ``data`` has all of them, else ``source_url``."""
@@ -73,14 +85,15 @@ class IdentityHasher:
         return json_text.canonical_hash(output.source_url)
 
     def identity(self, job: str, key_hash: bytes) -> bytes:
-        prefix = self._job_prefixes.get(job) or self._add_prefix(job)
-        return self._start + sha256(prefix + hexlify(key_hash)).digest()[: self._rest_bytes]
+        start, hashed = self._jobs.get(job) or self._add_job(job)
+        return start + sha256(hashed + hexlify(key_hash)).digest()[: self._rest_bytes]
 
-    def _add_prefix(self, job: str) -> bytes:
-        """Encodes the parts that the outputs of a job share, once per job."""
-        prefix = self._group_prefix + length_prefixed(job) + _KEY_HASH_LENGTH
-        self._job_prefixes[job] = prefix
-        return prefix
+    def _add_job(self, job: str) -> tuple[bytes, bytes]:
+        """Encodes what the outputs of a job share: the start of the identity, and hashed bytes."""
+        hashed = self._group_prefix + length_prefixed(job)
+        start = self._start + sha256(hashed).digest()[: self._job_bytes]
+        self._jobs[job] = start, hashed + _KEY_HASH_LENGTH
+        return self._jobs[job]
 
 
 def _is_null(value: Any) -> bool:

@@ -11,7 +11,7 @@ from gleanery.models.batches import Batch
 from gleanery.models.requests import FileIn, Output
 from gleanery.storage.files.references import FileReference, encode_reference
 from gleanery.storage.idempotency import IdempotentRequest
-from gleanery.storage.outputs.hashes import HASH_BYTES, IdentityHasher, sent_hash
+from gleanery.storage.outputs.hashes import HASH_BYTES, IdentityHasher, sent_hash, url_hash
 from gleanery.storage.outputs.rules import Rules
 from gleanery.storage.statistics.shapes import FieldTable, ValueFields
 from gleanery.values import countries, json_text
@@ -79,8 +79,9 @@ class PreparedBatch:
                 unparsed = self.outputs[index]
                 assert isinstance(unparsed, UnparsedOutput)
                 fields = self.fields.classify(output.data)
+                url = url_hash(output.source_url, self.rules.identity_format)
                 self.outputs[index] = _render(
-                    unparsed, output, self._batch.positions[index], fields
+                    unparsed, output, url, self._batch.positions[index], fields
                 )
 
 
@@ -123,19 +124,18 @@ def _canonical_output(output: Output) -> bytes:
 
 
 def _render(
-    unparsed: UnparsedOutput, output: Output, position: int, fields: ValueFields
+    unparsed: UnparsedOutput, output: Output, url: bytes, position: int, fields: ValueFields
 ) -> PreparedOutput:
     identity, raw_hash, key_hash = unparsed
     job_id, source_url, data, _, tags, file_inputs = output
     tags, file_inputs = tags or {}, file_inputs or ()
     value_hash = json_text.canonical_hash(data)
-    url = length_prefixed(source_url)
-    content_hash = value_hash[:HASH_BYTES] + _rest_hash(url, tags, file_inputs)
+    content_hash = value_hash[:HASH_BYTES] + _rest_hash(source_url, tags, file_inputs)
     return PreparedOutput(
         identity,
         sent_hash(raw_hash, content_hash),
         content_hash,
-        sha256(url).digest()[:HASH_BYTES],
+        url,
         _tag_key(tags, "country", countries.country_key),
         _tag_key(tags, "region", countries.region_key),
         job_id,
@@ -155,9 +155,9 @@ def _render(
     )
 
 
-def _rest_hash(url: bytes, tags: dict[str, Any], file_inputs: Sequence[FileIn]) -> bytes:
+def _rest_hash(source_url: str, tags: dict[str, Any], file_inputs: Sequence[FileIn]) -> bytes:
     """Hashes everything but the value that a client can see change."""
-    rest = url + length_prefixed(json_text.canonical(tags))
+    rest = length_prefixed(source_url) + length_prefixed(json_text.canonical(tags))
     if file_inputs:
         rest += b"".join(map(_canonical_file, file_inputs))
     return sha256(rest).digest()[:HASH_BYTES]

@@ -17,7 +17,7 @@ from gleanery.json_schema.validator import (
 from gleanery.models.batches import Batch
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database
-from gleanery.storage.group_lock import GROUP_PREFIX
+from gleanery.storage.group_lock import IDENTITY_FORMAT
 
 _SELECT = """
 SELECT key_fields, schema, identity_format FROM groups WHERE organization_id = $1 AND name = $2
@@ -46,7 +46,7 @@ class Rules(NamedTuple):
 
     key_fields: str | None = None
     schema: str | None = None
-    identity_format: int = GROUP_PREFIX
+    identity_format: int = IDENTITY_FORMAT
 
     @property
     def use_data(self) -> bool:

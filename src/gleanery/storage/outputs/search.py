@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gleanery.models.requests import OutputFilters
 from gleanery.storage import page_sizes
-from gleanery.storage.outputs.hashes import url_hash
+from gleanery.storage.outputs.hashes import HASH_BYTES, SITE_PREFIX, url_hash
 from gleanery.values import countries
 
 _OUTPUTS, _APPROVED_VERSIONS = "outputs", "approved_versions"
@@ -32,7 +32,11 @@ _INDEXES = {
 _FILTER_VALUES = {
     "job_id": f"""(SELECT id FROM jobs
         WHERE organization_id = $1 AND group_id = {_GROUP_ID} AND name = ${{}})""",
-    "url_hash": "${}",
+    # The parameter is two hashes: for a group without bytes of the site in its hashes, and with.
+    "url_hash": f"""(SELECT CASE WHEN identity_format < {SITE_PREFIX}
+            THEN substr(CAST(${{0}} AS BYTEA), 1, {HASH_BYTES})
+            ELSE substr(CAST(${{0}} AS BYTEA), {1 + HASH_BYTES}) END
+        FROM groups WHERE organization_id = $1 AND name = $2)""",
     "country": "${}",
     "region": "${}",
     "approved": "${}",
@@ -126,7 +130,7 @@ def _search(
 ) -> tuple[Search, tuple[str | bytes | int, ...]]:
     filters = {
         "job_id": job_id,
-        "url_hash": None if url is None else url_hash(url),
+        "url_hash": None if url is None else _url_hashes(url),
         "country": None if country is None else countries.country_key(country) or "",
         "region": region,
         "approved": None if approved is None else approved == "true",
@@ -136,6 +140,11 @@ def _search(
     if in_view and job_id is None:
         values = (True, *values)
     return statements(tuple(given), in_view, direction), values
+
+
+def _url_hashes(url: str) -> bytes:
+    """Returns both hashes of the URL; the statement chooses the one that the group has."""
+    return url_hash(url, SITE_PREFIX - 1) + url_hash(url, SITE_PREFIX)
 
 
 # --- statements ---------------------------------------------------------------------------------

@@ -137,7 +137,8 @@ class ConnectionPool:
     async def write(self, organization_id: int, schema: int | None) -> AsyncIterator[Any]:
         """Provides a connection in a transaction of this tenant.
 
-        Raises ``Unavailable`` if the schema does not have this number. None does not check it.
+        Raises ``Unavailable`` if a program of this schema cannot serve the database. None does not
+        check it.
         """
         async with (
             self._use(organization_id) as connection,

@@ -22,6 +22,7 @@ from gleanery.storage.database import (
     PoolState,
     ReplicaState,
     Row,
+    SchemaState,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
@@ -31,6 +32,7 @@ from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replicas
+from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
 from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
@@ -79,6 +81,7 @@ class PostgresDatabase:
         )
         self._array_statements: ArrayStatements = {}
         self._is_distributed = False
+        self._reserved_ids = ReservedIds()
 
     @property
     def pool_state(self) -> PoolState:
@@ -118,11 +121,15 @@ class PostgresDatabase:
 
     # --- schema ----------------------------------------------------------------------------------
 
-    async def migrate(self) -> None:
+    async def migrate(self, accept_compatible: bool = False) -> None:
         if await schema.is_owned_by_another_user(self.read):
-            await schema.check_migrated_by_owner(self.read)
+            await schema.check_migrated_by_owner(self.read, accept_compatible)
             return
-        migrate = partial(schema.migrate, is_distributed=self._is_distributed)
+        migrate = partial(
+            schema.migrate,
+            is_distributed=self._is_distributed,
+            accept_compatible=accept_compatible,
+        )
         try:
             await self.write_for(NO_TENANT, migrate, None, checks_schema=False)
         except asyncpg.InsufficientPrivilegeError as error:
@@ -138,12 +145,12 @@ class PostgresDatabase:
             raise distribution.explain(error) from error
         await self._detect_distribution()
 
-    async def check_schema(self) -> None:
-        await schema.check(self.for_all_tenants().read)
+    async def check_schema(self, accept_compatible: bool = False) -> None:
+        await schema.check(self.for_all_tenants().read, accept_compatible)
         await self.security_warning()
 
-    async def schema_number(self) -> int:
-        return await schema.number(self.read)
+    async def schema_state(self) -> SchemaState:
+        return await schema.read_state(self.read)
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])
@@ -196,15 +203,24 @@ class PostgresDatabase:
         queue_key: Hashable,
         checks_schema: bool = True,
     ) -> T:
-        needed = migrations.newest(self.engine) if checks_schema else None
-        async with (
-            self._queue_lock(organization_id, queue_key),
-            self._connections.write(organization_id, needed) as connection,
-        ):
+        needed_schema = migrations.newest(self.engine) if checks_schema else None
+        while True:
+            try:
+                async with self._queue_lock(organization_id, queue_key):
+                    return await self._write_once(organization_id, work, needed_schema)
+            except MoreIdsNeeded as needed:
+                await self._reserved_ids.reserve(self.read, needed.count)
+
+    async def _write_once(
+        self,
+        organization_id: int,
+        work: Callable[[Transaction], Awaitable[T]],
+        needed_schema: int | None,
+    ) -> T:
+        ids = self._reserved_ids if self._is_distributed else None
+        async with self._connections.write(organization_id, needed_schema) as connection:
             return await work(
-                PostgresTransaction(
-                    connection, organization_id, self._array_statements, self._is_distributed
-                )
+                PostgresTransaction(connection, organization_id, self._array_statements, ids)
             )
 
     def _queue_lock(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import asyncpg
 
 SERVER_DISCONNECTING = asyncpg.InternalClientError
@@ -25,11 +27,23 @@ _TEMPORARY_CLASSES = ("08", "28", "3D", "40", "53", "57")
 _TEMPORARY_STATES = ("25006", "55P03", "58030")
 
 
+# A primary key of a shard. After a crash, the coordinator of Citus may issue some ids again that a
+# worker has stored; the next ids are new.
+_SHARD_KEY = re.compile(r'_pkey_[0-9]+"')
+
+# Citus has lost the connection to a worker in a transaction, and gives no other error code.
+_LOST_WORKER = ("could not commit transaction", "failure on connection marked as essential")
+
+
 def is_temporary(error: Exception) -> bool:
     """Returns True if the same request may succeed when the client tries again."""
     # Another node has changed the schema, or the operator has to correct the pooler.
     if isinstance(error, (asyncpg.InvalidCachedStatementError, *LOST_STATEMENT_ERRORS)):
         return True
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return bool(_SHARD_KEY.search(str(error)))  # Citus passes on only the message
+    if isinstance(error, asyncpg.InternalServerError):
+        return str(error).startswith(_LOST_WORKER)
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state[:2] in _TEMPORARY_CLASSES or state in _TEMPORARY_STATES

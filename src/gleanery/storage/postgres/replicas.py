@@ -28,7 +28,8 @@ PRIMARY_POSITION = "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn"
 # A server that was promoted is no replica any more: it may have other data than the primary.
 _STATE = """
 SELECT pg_is_in_recovery(), pg_last_wal_replay_lsn() - '0/0'::pg_lsn,
-    (SELECT max(number) FROM migrations)
+    EXISTS (SELECT FROM migrations
+        HAVING max(number) >= $1 AND max(coalesce(compatible_from, number)) <= $1)
 """
 
 
@@ -54,11 +55,14 @@ class Replica:
                 if not self._is_open:
                     await self._connections.open()
                     self._is_open = True
-                [[in_recovery, position, schema]] = await self._fetch(NO_TENANT, _STATE, ())
+                newest = (migrations.newest("postgres"),)
+                [[in_recovery, position, is_servable]] = await self._fetch(
+                    NO_TENANT, _STATE, newest
+                )
             if not in_recovery:
                 raise NotAReplica("it is a primary: it was promoted, or is another database")
-            if schema != migrations.newest("postgres"):
-                raise NotAReplica("it does not have the schema of this program yet")
+            if not is_servable:
+                raise NotAReplica("this program cannot serve its schema, or not yet")
         except Exception as error:
             self.leave_out(error)
             return

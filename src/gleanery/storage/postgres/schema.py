@@ -10,7 +10,7 @@ import asyncpg
 
 from gleanery.errors import SettingsError
 from gleanery.storage import migrations
-from gleanery.storage.database import Row, Transaction
+from gleanery.storage.database import Row, SchemaState, Transaction
 from gleanery.storage.postgres import distribution, row_security
 from gleanery.storage.tenancy import TENANT_TABLES
 
@@ -41,14 +41,15 @@ WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
 Fetch = Callable[[str], Awaitable[Sequence[Row]]]
 
 
-async def migrate(transaction: Transaction, is_distributed: bool) -> None:
+async def migrate(transaction: Transaction, is_distributed: bool, accept_compatible: bool) -> None:
     """Applies the pending migrations, and adds missing policies and grants."""
     await transaction.run_script(_MIGRATION_SETTINGS)
     await transaction.run_script(ONE_MIGRATION)
-    await _wait_for_writers(transaction, await check_load(transaction.fetch))
+    schema = await check_load(transaction.fetch)
+    await _wait_for_writers(transaction, schema.number)
     if is_distributed:
         await transaction.run_script(distribution.SETTINGS)
-    await migrations.apply(ENGINE, transaction)
+    await migrations.apply(ENGINE, transaction, accept_compatible)
     if is_distributed:
         await distribution.distribute(transaction)  # the new tables
     else:
@@ -70,34 +71,36 @@ def explain_migration(error: asyncpg.InsufficientPrivilegeError) -> SettingsErro
     )
 
 
-async def check(fetch: Fetch) -> None:
-    """Raises SettingsError unless the database has this program's schema, completely."""
-    if problem := migrations.mismatch(ENGINE, await check_load(fetch)):
-        raise SettingsError(problem)
+async def check(fetch: Fetch, accept_compatible: bool) -> None:
+    """Raises SettingsError unless the database has this program's schema, completely.
+
+    ``accept_compatible`` accepts a newer schema that this program can serve.
+    """
+    migrations.check(ENGINE, await check_load(fetch), accept_compatible)
 
 
-async def check_load(fetch: Fetch) -> int:
-    """Returns the schema number. Raises SettingsError if the load of a dump was interrupted.
+async def check_load(fetch: Fetch) -> SchemaState:
+    """Returns the schema. Raises SettingsError if the load of a dump was interrupted.
 
     A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
     """
     found = {row[0] for row in await fetch(_DEFINED_NAMES)}
-    applied = await _newest_applied(fetch) if "migrations" in found else 0
-    is_newer = applied > migrations.newest(ENGINE)
-    expected = set() if is_newer else migrations.expected_names(ENGINE, applied)
-    unexpected = found & set(TENANT_TABLES) if not applied else set()
+    schema = await _read_state(fetch) if "migrations" in found else SchemaState(0, 0)
+    is_newer = schema.number > migrations.newest(ENGINE)
+    expected = set() if is_newer else migrations.expected_names(ENGINE, schema.number)
+    unexpected = found & set(TENANT_TABLES) if not schema.number else set()
     if unexpected or expected - found:
         raise SettingsError(
             "The database is incomplete, as after an interrupted load of a dump: load the dump "
             "again into a new database, and run gleanery restored"
         )
-    return applied
+    return schema
 
 
-async def number(fetch: Fetch) -> int:
-    """Returns the number of the newest migration that was applied; 0 if there is none."""
+async def read_state(fetch: Fetch) -> SchemaState:
+    """Returns the schema of the database, which may be empty."""
     [[exists]] = await fetch("SELECT to_regclass('migrations') IS NOT NULL")
-    return await _newest_applied(fetch) if exists else 0
+    return await _read_state(fetch) if exists else SchemaState(0, 0)
 
 
 async def is_owned_by_another_user(fetch: Fetch) -> bool:
@@ -106,34 +109,33 @@ async def is_owned_by_another_user(fetch: Fetch) -> bool:
     return bool(rows and rows[0][0])
 
 
-async def check_migrated_by_owner(fetch: Fetch) -> None:
-    """Raises SettingsError unless the schema is exactly this program's."""
-    applied = await number(fetch)
-    migrations.reject_newer(ENGINE, applied)
+async def check_migrated_by_owner(fetch: Fetch, accept_compatible: bool) -> None:
+    """Raises SettingsError if the schema is older than this program, or cannot be accepted."""
+    schema = await read_state(fetch)
+    migrations.reject_newer(ENGINE, schema, accept_compatible)
     needed = migrations.newest(ENGINE)
-    if applied < needed:
+    if schema.number < needed:
         raise SettingsError(
-            f"The database has schema {applied}, this program needs schema {needed}, and the "
+            f"The database has schema {schema.number}, this program needs schema {needed}, and the "
             "tables belong to another user: run gleanery migrate with the --database URL of "
             "their owner"
         )
 
 
-async def _newest_applied(fetch: Fetch) -> int:
-    """Reads the number. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
+async def _read_state(fetch: Fetch) -> SchemaState:
+    """Reads the schema. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
     try:
-        [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+        return await migrations.read_state(ENGINE, fetch)
     except asyncpg.InsufficientPrivilegeError:
         raise SettingsError(row_security.NO_PRIVILEGES) from None
     except (asyncpg.UndefinedColumnError, asyncpg.DatatypeMismatchError):
         raise SettingsError(migrations.FOREIGN) from None
-    return int(applied)
 
 
 async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
     """Waits for the transactions that write, and lets later ones wait until the commit.
 
-    An older program then finds the new number, and writes nothing into the new schema.
+    An older program then finds the new migration, and writes only if it is compatible.
     """
     if not (applied and migrations.pending(ENGINE, applied)):
         return

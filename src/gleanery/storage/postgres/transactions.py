@@ -12,6 +12,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
+from gleanery.storage.postgres.reserved_ids import NEW_IDS, ReservedIds
 from gleanery.storage.postgres.shard_statements import in_one_shard, split_script
 
 T = TypeVar("T")
@@ -20,7 +21,8 @@ ArrayStatements = dict[tuple[str, int], str | None]
 
 _ROLLBACK_SECONDS = 2.0
 _CHECK = "SELECT FROM migrations WHERE number >= {:d}"
-_ONE_ROW = "SELECT 1"  # the server's description of the result
+_CHECK_NEWER = "SELECT FROM migrations WHERE coalesce(compatible_from, number) > {:d}"
+_NO_ROW, _ONE_ROW = "SELECT 0", "SELECT 1"  # the server's descriptions of the result
 _SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 _MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
 SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
@@ -35,7 +37,7 @@ async def transaction(connection: Any, begin: str, schema: int | None) -> AsyncI
     """Commits at the end of the context, or rolls back after an error.
 
     ``begin`` begins the transaction, and may set its role, settings and tenant. Raises
-    ``Unavailable`` if the schema does not have this number. None does not check it.
+    ``Unavailable`` if a program of this schema cannot serve the database. None does not check it.
     """
     try:
         await _begin(connection, begin, schema)
@@ -54,7 +56,12 @@ async def _begin(connection: Any, begin: str, schema: int | None) -> None:
     """
     if schema is None:
         await connection.execute(begin)
-    elif await connection.execute(f"{begin}; {_CHECK.format(schema)}") != _ONE_ROW:
+        return
+    found = await connection.execute(f"{begin}; {_CHECK.format(schema)}")
+    if found == _ONE_ROW:
+        return
+    # Only an older program needs a second round trip, beside a newer schema.
+    if found == _NO_ROW or await connection.execute(_CHECK_NEWER.format(schema)) != _NO_ROW:
         raise Unavailable(migrations.CHANGED)
 
 
@@ -78,10 +85,12 @@ class PostgresTransaction:
         connection: Any,
         organization_id: int,
         array_statements: ArrayStatements,
-        is_distributed: bool = False,
+        reserved_ids: ReservedIds | None = None,
     ) -> None:
+        """Creates the transaction; with ``reserved_ids`` if the database is distributed."""
         self._connection = connection
-        self._is_distributed = is_distributed
+        self._reserved_ids = reserved_ids
+        self._is_distributed = reserved_ids is not None
         self.organization_id = organization_id
         self._array_statements = array_statements
 
@@ -145,8 +154,9 @@ class PostgresTransaction:
         await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
-        rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)
-        return [row[0] for row in rows]
+        if self._reserved_ids is not None:
+            return self._reserved_ids.take(count)
+        return [row[0] for row in await self.fetch(NEW_IDS, count)]
 
     async def pause(self) -> None:
         await asyncio.sleep(0)

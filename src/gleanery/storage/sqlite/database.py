@@ -30,6 +30,7 @@ from gleanery.storage.database import (
     PageReader,
     PageTooLarge,
     Row,
+    SchemaState,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
@@ -106,17 +107,16 @@ class SqliteDatabase:
             os.close(self._folder_lock)
             self._folder_lock = None
 
-    async def migrate(self) -> None:
-        await self.schema_number()  # rejects the database of another program
-        work = partial(migrations.apply, self.engine)
+    async def migrate(self, accept_compatible: bool = False) -> None:
+        await self.schema_state()  # rejects the database of another program
+        work = partial(migrations.apply, self.engine, accept_compatible=accept_compatible)
         await self.write_for(tenancy.ALL_TENANTS, work, checks_schema=False)
 
     async def distribute(self) -> None:
         raise SettingsError("Only PostgreSQL with Citus can be distributed: give --database")
 
-    async def check_schema(self) -> None:
-        if problem := migrations.mismatch(self.engine, await self.schema_number()):
-            raise SettingsError(problem)
+    async def check_schema(self, accept_compatible: bool = False) -> None:
+        migrations.check(self.engine, await self.schema_state(), accept_compatible)
 
     async def security_warning(self) -> str | None:
         return None
@@ -172,13 +172,13 @@ class SqliteDatabase:
     async def server_time(self) -> None:
         return None
 
-    async def schema_number(self) -> int:
+    async def schema_state(self) -> SchemaState:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
         if not listed:
-            return 0
+            return SchemaState(0, 0)
         try:
-            return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
-        except (apsw.SQLError, ValueError):
+            return await migrations.read_state(self.engine, self.read)
+        except (apsw.SQLError, TypeError):
             raise SettingsError(migrations.FOREIGN) from None
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:

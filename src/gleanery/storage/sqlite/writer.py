@@ -169,14 +169,19 @@ class Writer:
         return results if len(requests) == 1 else self._commit(requests, isolated=True)
 
     def _check_schema(self, requests: list[WriteRequest]) -> None:
-        """Raises Unavailable if another program has changed the schema.
+        """Raises Unavailable if this program cannot serve the schema any more.
 
         The transaction has the lock of the file, so the schema stays as it is until the commit.
         """
-        if any(request.checks_schema for request in requests):
-            applied = self._connection.execute(migrations.NEWEST_APPLIED).get
-            if applied != migrations.newest("sqlite"):
-                raise Unavailable(migrations.CHANGED)
+        if any(request.checks_schema for request in requests) and not self._can_serve_schema():
+            raise Unavailable(migrations.CHANGED)
+
+    def _can_serve_schema(self) -> bool:
+        needed = migrations.newest("sqlite")
+        applied = self._connection.execute(migrations.NEWEST_APPLIED).get
+        if applied <= needed:
+            return bool(applied == needed)
+        return bool(self._connection.execute(migrations.COMPATIBLE_FROM).get <= needed)
 
     def _run_requests(self, requests: list[WriteRequest], isolated: bool) -> list[Any]:
         """Runs requests until all have run, or the group has taken long."""
