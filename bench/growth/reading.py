@@ -38,8 +38,11 @@ def measure(report: Report, engine: str, both: Both) -> None:
 
 
 def _prepare_pages(running: Running, kind: str, path: str) -> MeasureRate:
+    """Read each page once, so that both databases are read from the page cache of the system."""
     cursors: Cursors = getattr(running.positions, kind)
-    return _prepare(running, _with_cursors(running, cursors, path), PAGE)
+    requests = _with_cursors(running, cursors, path)
+    running.read_once(requests)
+    return _prepare(running, requests, PAGE)
 
 
 def _with_cursors(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPConnection
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from bench.deployments import Service
 from bench.growth import dataset
@@ -32,6 +34,13 @@ class Running(NamedTuple):
 
     def request(self, group: int, path: str) -> TenantRequest:
         return self.filled.token_of(group), path
+
+    def read_once(self, requests: list[TenantRequest]) -> None:
+        connection = HTTPConnection("127.0.0.1", urlsplit(self.service.url).port)
+        for token, path in requests:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            connection.getresponse().read()
+        connection.close()
 
     def prepare_reads(self, requests: list[TenantRequest], connections: int = 16) -> MeasureRate:
         return partial(measure_tenants, self.service.url, requests, connections)
