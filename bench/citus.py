@@ -17,7 +17,7 @@ import pytest
 from bench import dataset, servers
 from bench.deployments import Deployment, Service
 from bench.environment import Environment
-from bench.load_generator import measure_gets_of_many
+from bench.load_generator import measure_tenants
 from bench.measurement import Comparison, MeasureRate, Report
 from tests.support.citus import citus_programs, citus_server
 from tests.support.postgres_versions import server_of_programs
@@ -95,11 +95,11 @@ def _tenants(deployment: Deployment, stack: ExitStack) -> list[Service]:
 
 def _pages(deployment: Deployment, services: list[Service]) -> MeasureRate:
     requests = [
-        (path, service.token)
+        (service.token, path)
         for number, service in enumerate(services)
         for path in deployment.page_paths(f"shop-{number}", 10)
     ]
-    return partial(measure_gets_of_many, services[0].url, requests)
+    return partial(measure_tenants, services[0].url, requests)
 
 
 def _store_batches(service: Service, size: int) -> Callable[[], float]:

@@ -22,7 +22,7 @@ _RARE = {
 }
 _COMMON = {"job_id": "catalogue-1", "country": "Germany", "region": "DE-BY"}
 _NEWEST = 100
-_NO_FILTER = "no filter"
+NO_FILTER = "no filter"
 
 
 def measure(environment: Environment) -> None:
@@ -30,19 +30,17 @@ def measure(environment: Environment) -> None:
     for engine, deployment in environment.filled_deployments().items():
         with deployment.serve() as service:
             label = f"each filter and each pair of filters, {engine}"
-            _add_slowest(report, label, _compare_matching(deployment, service))
+            add_slowest(report, label, _compare_matching(deployment, service))
             label = f"a common and a rare value without a common match, {engine}"
-            _add_slowest(report, label, _compare_without_match(deployment, service))
+            add_slowest(report, label, _compare_without_match(deployment, service))
             comparison = _compare_newest(deployment, service)
         label = f"created_after for the newest {_NEWEST} outputs, {engine}: slowdown against"
-        report.add_ratio(
-            f"{label} {_NO_FILTER}", at_most(2), comparison, _NO_FILTER, "created_after"
-        )
+        report.add_ratio(f"{label} {NO_FILTER}", at_most(2), comparison, NO_FILTER, "created_after")
 
 
 def _compare_matching(deployment: Deployment, service: Service) -> Comparison:
     paths = deployment.page_paths(dataset.LARGE_GROUP, 10)
-    comparison = Comparison({_NO_FILTER: partial(service.measure_reads, paths)})
+    comparison = Comparison({NO_FILTER: partial(service.measure_reads, paths)})
     for name, queries in _matching_queries(deployment.cursors(dataset.LARGE_GROUP, 10)).items():
         comparison.add(name, partial(_prepare, service, queries, 10))
     return comparison.run()
@@ -88,7 +86,7 @@ def _compare_without_match(deployment: Deployment, service: Service) -> Comparis
     """
     cursors = _before_rare_outputs(deployment.cursors(dataset.LARGE_GROUP, 10))
     paths = deployment.page_paths(dataset.LARGE_GROUP, 10)
-    comparison = Comparison({_NO_FILTER: partial(service.measure_reads, paths, 1)})
+    comparison = Comparison({NO_FILTER: partial(service.measure_reads, paths, 1)})
     for common, rare in permutations(_RARE, 2):
         if common in _COMMON:
             query = f"{_parameter(common, _COMMON[common])}&{_parameter(rare, _RARE[rare])}"
@@ -100,7 +98,7 @@ def _compare_without_match(deployment: Deployment, service: Service) -> Comparis
 
 def _compare_newest(deployment: Deployment, service: Service) -> Comparison:
     paths = deployment.page_paths(dataset.LARGE_GROUP, _NEWEST)
-    comparison = Comparison({_NO_FILTER: partial(service.measure_reads, paths)})
+    comparison = Comparison({NO_FILTER: partial(service.measure_reads, paths)})
     [since] = _created_after([deployment.sequence_numbers(dataset.LARGE_GROUP)[-_NEWEST]])
     # The cursors are older than that timestamp: they change the request, not the response.
     queries = _with_cursors(deployment.cursors(dataset.LARGE_GROUP, _NEWEST), since)
@@ -132,12 +130,12 @@ def _prepare(
     return partial(service.measure_reads, paths, connections)
 
 
-def _add_slowest(report: Report, label: str, comparison: Comparison) -> None:
-    label = f"{label}: largest slowdown against {_NO_FILTER}"
+def add_slowest(report: Report, label: str, comparison: Comparison) -> None:
+    label = f"{label}: largest slowdown against {NO_FILTER}"
     if reasons := comparison.failure_reasons(comparison.failures):
         report.add(label, at_most(3), None, reasons)
         return
-    filters = {name: rate for name, rate in comparison.best.items() if name != _NO_FILTER}
+    filters = {name: rate for name, rate in comparison.best.items() if name != NO_FILTER}
     slowest = min(filters, key=lambda name: filters[name])
     suffix = f" (slowest of {len(filters)})"
-    report.add_ratio(label, at_most(3), comparison, _NO_FILTER, slowest, suffix)
+    report.add_ratio(label, at_most(3), comparison, NO_FILTER, slowest, suffix)

@@ -31,20 +31,20 @@ for line in io.lines("{paths}") do count = count + 1; paths[count] = line end
 math.randomseed({count})
 request = function() return wrk.format("GET", paths[math.random(count)]) end
 """
-# Such requests of several tokens: each line is a path and a token.
-_GETS_OF_MANY_SCRIPT = """
-local paths, headers, count = {{}}, {{}}, 0
-for path, token in string.gmatch(io.open("{paths}"):read("*a"), "(%S+) (%S+)") do
-  count = count + 1
-  paths[count], headers[count] = path, {{["Authorization"] = "Bearer " .. token}}
+# Each line has a token and a path, because the paths belong to several organizations.
+_TENANT_SCRIPT = """
+local requests, count = {{}}, 0
+init = function()
+  for line in io.lines("{paths}") do
+    local token, path = line:match("(%S+) (%S+)")
+    count = count + 1
+    requests[count] = wrk.format("GET", path, {{["Authorization"] = "Bearer " .. token}})
+  end
+  math.randomseed(count)
 end
-math.randomseed({count})
-request = function()
-  local number = math.random(count)
-  return wrk.format("GET", paths[number], headers[number])
-end
+request = function() return requests[math.random(count)] end
 """
-# Requests of one token with pauses between the requests of a connection, for a light load.
+# Like the first script, with pauses between the requests of a connection, for a light load.
 _PACED_SCRIPT = (
     _GET_SCRIPT
     + """
@@ -94,15 +94,12 @@ def measure_gets(
         return _measure(url, script, token, connections)
 
 
-def measure_gets_of_many(
-    url: str, requests: Sequence[tuple[str, str]], connections: int = 16
-) -> float:
-    """Do the same as ``measure_gets`` for requests that are a path and a token each."""
+def measure_tenants(url: str, requests: Sequence[tuple[str, str]], connections: int = 16) -> float:
+    """Return requests per second of one round of reads. A request is a token and a path."""
     with tempfile.TemporaryDirectory() as folder:
-        path_list = Path(folder, "paths")
-        path_list.write_text("".join(f"{path} {token}\n" for path, token in requests))
-        script = _GETS_OF_MANY_SCRIPT.format(paths=path_list, count=len(requests))
-        return _measure(url, script, None, connections)
+        lines = Path(folder, "requests")
+        lines.write_text("".join(f"{token} {path}\n" for token, path in requests))
+        return _measure(url, _TENANT_SCRIPT.format(paths=lines), None, connections)
 
 
 def measure_p99(url: str, paths: Sequence[str], token: str, connections: int = 16) -> float:

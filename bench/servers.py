@@ -116,9 +116,8 @@ def create_token(
     organization: str = "bench",
 ) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write"
-    command = [sys.executable, "-m", "gleanery", "token", "create"]
-    command += ["--organization", organization, "--scopes", scopes]
-    command += [*_storage_options(data, database)]
+    command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", organization]
+    command += ["--scopes", scopes, *_storage_options(data, database)]
     variables = {**os.environ, **_path_variables(source)}
     run = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     return run.stdout.strip()
