@@ -339,7 +339,7 @@ def test_a_transaction_that_hides_a_failure_is_not_taken_for_stored(
         await database.migrate()
         with pytest.raises(RuntimeError, match="ROLLBACK"):
             await database.write(hide)
-        assert await database.schema_number()
+        assert (await database.schema_state()).number
 
     with_database(fresh_settings("postgres", request, tmp_path), work)
 
