@@ -2,7 +2,7 @@
 
 A worker starts without its database, and connects when it can. A worker that finds a schema that it
 cannot serve admits no request that needs the database. See
-``docs/decisions/0235-a-migration-says-which-programs-can-go-on.md``.
+``docs/decisions/0231-a-migration-says-which-programs-can-go-on.md``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The first line of a migration says which older programs can go on beside it:
 ``-- compatible from schema 13``. The number is stored with the applied migration, so that an older
 program, which does not have the migration, can read it. See
-``docs/decisions/0235-a-migration-says-which-programs-can-go-on.md``.
+``docs/decisions/0231-a-migration-says-which-programs-can-go-on.md``.
 """
 
 from __future__ import annotations
