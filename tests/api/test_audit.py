@@ -256,8 +256,8 @@ def test_values_do_not_leave_if_the_read_cannot_be_audited(
     tmp_path: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 300)
-    monkeypatch.setattr(tenant_scope, "LOCK_TIMEOUT", "lock_timeout = '300ms'")
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 1500)
+    monkeypatch.setattr(tenant_scope, "LOCK_TIMEOUT", "lock_timeout = '1500ms'")
     service = Service(fresh_settings(engine, request, tmp_path))
     with service.client() as client:
         client.post("/v1/cookies", json=[COOKIE])

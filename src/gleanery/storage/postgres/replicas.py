@@ -14,13 +14,11 @@ from typing import Any, NoReturn
 from gleanery.errors import Overloaded, Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Database, Row
-from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres import primary_state, row_security
 from gleanery.storage.postgres.connect_errors import host_of, short_reason
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.primary_state import (
-    PRIMARY_STATE,
-    REPLICA_STATE,
     SAMPLE_SECONDS,
     History,
     NotUsable,
@@ -83,7 +81,9 @@ class Replica:
             self._is_open = True
         async with self._connections.read(NO_TENANT) as connection:
             await row_security.security_warning(connection)
-            [row] = await connection.fetch(REPLICA_STATE, migrations.newest("postgres"))
+            [row] = await connection.fetch(
+                primary_state.REPLICA_STATE, migrations.newest("postgres")
+            )
         is_replica, position, system_identifier, timeline, restored, is_servable, seconds = row
         if not is_replica:
             raise NotUsable("it is a primary: it was promoted, or is another database")
@@ -197,7 +197,7 @@ class Replicas:
 
     async def _sample_primary(self, read_primary: ReadPrimary) -> None:
         with contextlib.suppress(Exception):  # the lag then grows from the last sample
-            [row] = await read_primary(PRIMARY_STATE)
+            [row] = await read_primary(primary_state.PRIMARY_STATE)
             self._primary.add(*row)
 
 

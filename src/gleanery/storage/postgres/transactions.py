@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Row
+from gleanery.storage.postgres import reserved_ids
 from gleanery.storage.postgres.array_statements import ArrayStatement, over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
-from gleanery.storage.postgres.reserved_ids import NEW_IDS
 
 T = TypeVar("T")
 ArrayStatements = dict[tuple[str, int], ArrayStatement | None]
@@ -161,7 +161,7 @@ class PostgresTransaction:
         await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
-        return [row[0] for row in await self.fetch(NEW_IDS, count)]
+        return [row[0] for row in await self.fetch(reserved_ids.NEW_IDS, count)]
 
     async def pause(self) -> None:
         await asyncio.sleep(0)

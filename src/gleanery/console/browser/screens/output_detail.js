@@ -100,7 +100,7 @@ function Approval({ details }) {
 
 function Download({ group, outputId, isLong }) {
   const { run, isBusy } = useAction(() =>
-    save(path`v1/outputs/${group}/${outputId}`, `${group}-${outputId.slice(0, 12)}.json`).catch((error) =>
+    save(path`v1/outputs/${group}/${outputId}`, `${group}-${outputId.slice(-12)}.json`).catch((error) =>
       notify(`The download failed. ${error.message}`, { tone: "bad" }),
     ),
   );

@@ -45,7 +45,7 @@ export function Findings({ findings, group, outputs, limit = 50 }) {
   const urls = new Map(outputs.map((one) => [one.output_id, safeUrl(one.source_url)]));
   const nameOf = (id) => {
     const url = urls.get(id);
-    return url ? url.host + url.pathname + url.search : `output ${id.slice(0, 8)}`;
+    return url ? url.host + url.pathname + url.search : `output ${id.slice(-8)}`;
   };
   return html`<ul class="review-findings">
     ${findings.slice(0, limit).map(
