@@ -239,7 +239,7 @@ def test_the_log_of_a_token_opens_from_its_row(console: ConsolePage, token: str)
     console.sign_in(token)
     console.show("access")
     console.page.get_by_role("link", name="Audit log of").click()
-    expect(console.page.get_by_label("Token")).not_to_have_value("")
+    expect(console.page.get_by_label("Token", exact=True)).not_to_have_value("")
     expect(console.page.locator(".audit-sentence")).to_have_count(2)
 
 
