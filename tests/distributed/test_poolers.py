@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,16 @@ from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import tenancy
 from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import open_engine
+from gleanery.storage.engines import create_engine, open_engine
 from gleanery.storage.notifications import Subscription
 from tests.support.calls import note_calls
 from tests.support.databases import undo_newest_migration
+from tests.support.forwarder import Forwarder
 from tests.support.outputs import output, read_changes
 from tests.support.pgbouncer import PgBouncer, pgbouncer
 from tests.support.postgres_versions import InstalledServer, installed, server_of_version
 from tests.support.process import gleanery_in_process
-from tests.support.service import SECRET_KEY, Service
+from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.tenants import create_one_of_everything
 from tests.support.waiting import wait_until
 
@@ -151,6 +152,71 @@ def test_a_pooler_that_is_replaced_is_used_again(server: InstalledServer, tmp_pa
         assert len(client.items("group")) == 2
         client.close()
         service.stop()
+
+
+def test_feeds_are_complete_while_the_pooler_changes_to_transaction_mode(
+    server: InstalledServer, tmp_path: Path
+) -> None:
+    """The operator has forgotten to restart the service in transaction mode first."""
+    with pgbouncer(server, "session", pool_size=61) as pooler:
+        service = Service(settings_through(pooler, tmp_path))
+        clients = [service.client() for _ in range(4)]
+        for client in clients:
+            client.store("group", *(output(number) for number in range(60)))
+        pooler.change(pool_mode="transaction", default_pool_size=3)
+        with ThreadPoolExecutor(12) as threads:
+            feeds = [threads.submit(follow_feed, client) for client in clients * 12]
+            assert [feed.result() for feed in feeds] == [60] * len(feeds)
+        for client in clients:
+            wait_until(lambda client=client: is_stored(client, output(60)))
+            assert len(client.items("group")) == 61
+            client.close()
+        service.stop()
+
+
+def follow_feed(client: Client) -> int:
+    """Returns the number of changes. A page that is not available is asked for again."""
+    seen, cursor = 0, 0
+    while True:
+        answer = client.get("/v1/changes/group", params={"cursor": cursor, "limit": 10})
+        if answer.status_code == 503:
+            continue
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        seen, cursor = seen + len(page["changes"]), page["cursor"]
+        if page["metadata"]["next_cursor"] is None:
+            return seen
+
+
+def is_stored(client: Client, item: dict[str, Any]) -> bool:
+    answer = client.post("/v1/outputs/group", json=[item])
+    assert answer.status_code in (200, 503), answer.text
+    return answer.status_code == 200
+
+
+def test_a_pooler_that_takes_the_place_of_the_server_is_noticed(
+    transaction_pooler: PgBouncer, tmp_path: Path
+) -> None:
+    """The address of the database leads to a pooler from some time on."""
+    forwarder = Forwarder(f"{transaction_pooler.server.folder}/.s.PGSQL.5432")
+    forwarder.start()
+    settings = settings_through(transaction_pooler, tmp_path)
+    name = str(settings.database).partition("?")[0].rpartition("/")[2]
+    url = f"postgresql://postgres@127.0.0.1:{forwarder.port}/{name}"
+    service = Service(replace(settings, database=url, pooling="session"))
+    clients = [service.client() for _ in range(3)]
+    for client in clients:
+        client.store("group", *(output(number) for number in range(60)))
+    forwarder.stop()
+    forwarder.target = str(transaction_pooler.socket)
+    forwarder.start()
+    with ThreadPoolExecutor(12) as threads:
+        feeds = [threads.submit(follow_feed, client) for client in clients * 12]
+        assert [feed.result() for feed in feeds] == [60] * len(feeds)
+    for client in clients:
+        client.close()
+    service.stop()
+    forwarder.stop()
 
 
 def test_a_migration_runs_through_the_pooler_or_directly(pooler: PgBouncer, tmp_path: Path) -> None:
@@ -379,18 +445,44 @@ def test_an_address_for_notifications_that_is_unreachable_is_named(
         asyncio.run(prepare(replace(settings, listen_database="postgresql://a:b/x")))
 
 
-def test_a_pooler_without_prepared_statements_is_named(
-    server: InstalledServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("pool_size", [1, 2, 20])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_pooler_without_prepared_statements_is_refused(
+    server: InstalledServer, tmp_path: Path, pool_size: int, is_busy: bool
 ) -> None:
-    with pgbouncer(server, "transaction", 2, max_prepared_statements=0) as pooler:
+    with pgbouncer(server, "transaction", pool_size, max_prepared_statements=0) as pooler:
         settings = settings_through(pooler, tmp_path)
 
         async def use() -> None:
-            await prepare(settings)
-            async with open_engine(settings) as engine:
-                await asyncio.gather(*(engine.read("SELECT pg_sleep(0.01)") for _ in range(20)))
+            async with other_clients(str(settings.database)) if is_busy else nullcontext():
+                for _ in range(5):
+                    with pytest.raises(SettingsError, match="max_prepared_statements to 200"):
+                        await prepare(settings)
 
-        with pytest.raises((SettingsError, Unavailable)) as raised:
-            asyncio.run(use())
-    reason = getattr(raised.value, "reason", None) or str(raised.value)
-    assert "max_prepared_statements" in reason
+        asyncio.run(use())
+
+
+def test_a_pooler_in_session_mode_needs_to_keep_no_prepared_statements(
+    server: InstalledServer, tmp_path: Path
+) -> None:
+    """The service is in transaction mode first, and then the pooler is changed."""
+    with pgbouncer(server, "session", 10, max_prepared_statements=0) as pooler:
+        settings = settings_through(pooler, tmp_path)
+        direct = direct_url(pooler, settings)
+        asyncio.run(prepare(replace(settings, pooling="transaction", listen_database=direct)))
+
+
+@pytest.mark.parametrize("pool_size", [1, 6])
+def test_many_workers_that_start_together_do_not_wait_for_each_other(
+    server: InstalledServer, tmp_path: Path, pool_size: int
+) -> None:
+    with pgbouncer(server, "transaction", pool_size) as pooler:
+        settings = settings_through(pooler, tmp_path)
+
+        async def start() -> None:
+            await prepare(settings)
+            engines = [create_engine(settings) for _ in range(12)]
+            await asyncio.gather(*(engine.open() for engine in engines))
+            await asyncio.gather(*(engine.close() for engine in engines))
+
+        asyncio.run(start())

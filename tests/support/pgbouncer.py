@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tests.support.postgres_versions import (
@@ -31,6 +34,7 @@ listen_port = {port}
 unix_socket_dir = {folder}
 auth_type = trust
 auth_file = {folder}/users
+admin_users = postgres
 pool_mode = {pool_mode}
 default_pool_size = {pool_size}
 max_client_conn = 500
@@ -49,6 +53,10 @@ class PgBouncer:
         self.pool_mode = pool_mode
         self._folder = folder
 
+    @property
+    def socket(self) -> Path:
+        return self._folder / f".s.PGSQL.{_PORT}"
+
     def url(self, direct: str) -> str:
         """The URL of a database through the pooler, from its direct URL."""
         return direct.replace(f"host={self.server.folder}", f"host={self._folder}&port={_PORT}")
@@ -59,6 +67,20 @@ class PgBouncer:
         if self.pool_mode == "transaction":
             through["listen_database"] = direct
         return through
+
+    def change(self, **settings: object) -> None:
+        """Changes settings of the pooler while it runs."""
+        file = self._folder / "pgbouncer.ini"
+        text = file.read_text()
+        for name, value in settings.items():
+            text = re.sub(f"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
+        file.write_text(text)
+        asyncio.run(self._reload())
+
+    async def _reload(self) -> None:
+        console: Any = await asyncpg.connect(self.url(self.server.url("pgbouncer")))
+        await console.execute("RELOAD")
+        console.terminate()
 
 
 @contextmanager
@@ -90,10 +112,10 @@ def pgbouncer(
     command = [program, str(folder / "pgbouncer.ini")]
     process = subprocess.Popen(command, stdout=log, stderr=log, user=server_user(), cwd=folder)
     try:
-        socket = folder / f".s.PGSQL.{_PORT}"
-        wait_until(lambda: process.poll() is not None or socket.exists())
+        running = PgBouncer(server, folder, pool_mode)
+        wait_until(lambda: process.poll() is not None or running.socket.exists())
         assert process.poll() is None, (folder / "log").read_text()
-        yield PgBouncer(server, folder, pool_mode)
+        yield running
     finally:
         process.kill()  # it would wait for its clients after another signal
         process.wait(TIMEOUT_SECONDS)

@@ -18,12 +18,12 @@ def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
         return SqliteDatabase(settings.sqlite_file)
     # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
-    from gleanery.storage.postgres.tenant_scope import SessionScope, TransactionScope
+    from gleanery.storage.postgres.tenant_scope import DetectedScope, TransactionScope
 
     return PostgresDatabase(
         settings.database,
         settings.pool_size,
-        TransactionScope if settings.pooling == "transaction" else SessionScope,
+        TransactionScope if settings.pooling == "transaction" else DetectedScope,
         settings.listen_database,
         settings.replica if with_replicas else (),
         settings.max_replica_lag_seconds,

@@ -26,7 +26,7 @@ _ROOT_CERTIFICATE = (
 )
 
 
-_LOST_STATEMENT = (
+LOST_STATEMENT = (
     "the pooler does not keep prepared statements. Use PgBouncer 1.21 or newer, and set its "
     "max_prepared_statements to 200"
 )
@@ -89,7 +89,7 @@ def _explain(error: Exception, url: str) -> str:
         case ValueError():  # its message would contain parts of the URL, perhaps the password
             return _INVALID_URL
         case error if isinstance(error, LOST_STATEMENT_ERRORS):
-            return f"The PostgreSQL database{place} cannot be used: {_LOST_STATEMENT}"
+            return f"The PostgreSQL database{place} cannot be used: {LOST_STATEMENT}"
         case asyncpg.InvalidAuthorizationSpecificationError():
             return (
                 f"The PostgreSQL server{place} rejects the login: {error}. Check the user and "
@@ -136,7 +136,7 @@ _NO_SERVER = (
 def short_reason(error: BaseException) -> str:
     """Returns the first line of an error, or its name if it has no text."""
     if isinstance(error, LOST_STATEMENT_ERRORS):
-        return _LOST_STATEMENT
+        return LOST_STATEMENT
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -20,8 +20,8 @@ from gleanery.storage.postgres.errors import (
     SERVER_DISCONNECTING,
     is_temporary,
 )
-from gleanery.storage.postgres.pooling import has_pooler, reject_transaction_pooler
-from gleanery.storage.postgres.tenant_scope import SessionScope, TenantConnection, TenantScope
+from gleanery.storage.postgres.pooling import check_pooler, has_pooler
+from gleanery.storage.postgres.tenant_scope import DetectedScope, TenantConnection, TenantScope
 from gleanery.storage.postgres.worker_places import WorkerPlaces
 from gleanery.storage.tenancy import ALL_TENANTS
 
@@ -118,11 +118,11 @@ class ConnectionPool:
         connection = await self._take()
         try:
             _check_version(connection.get_server_version())
-            is_pooled = isinstance(self._scope, SessionScope) and await has_pooler(connection)
+            is_pooled = await has_pooler(connection)
         finally:
             await self._return(connection, is_intact=False)
         if is_pooled:
-            await reject_transaction_pooler(self._connect)
+            await check_pooler(self._connect, isinstance(self._scope, DetectedScope))
 
     async def _connect(self) -> Any:
         """Opens a connection outside the pool."""

@@ -32,7 +32,7 @@ from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replicas
 from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
 from gleanery.storage.postgres.shard_transactions import ShardTransaction
-from gleanery.storage.postgres.tenant_scope import DistributedScope, SessionScope, TenantScope
+from gleanery.storage.postgres.tenant_scope import DetectedScope, DistributedScope, TenantScope
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
     ArrayStatements,
@@ -56,7 +56,7 @@ class PostgresDatabase:
         self,
         url: str,
         pool_size: int,
-        new_scope: Callable[[], TenantScope] = SessionScope,
+        new_scope: Callable[[], TenantScope] = DetectedScope,
         listen_url: str | None = None,
         replica_urls: Sequence[str] = (),
         max_replica_lag: float = 30.0,

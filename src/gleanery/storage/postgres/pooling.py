@@ -9,11 +9,11 @@ from typing import Any
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.postgres.connect_errors import explain
+from gleanery.storage.postgres.connect_errors import LOST_STATEMENT, explain
 from gleanery.storage.postgres.errors import LOST_STATEMENT_ERRORS
 
 _NOTIFY_SECONDS = 5.0
-_REPETITIONS = 10
+_ROUNDS = 10
 _TRANSACTION_POOLER = (
     "The pooler of --database gives each transaction another connection of the server: give "
     "--pooling transaction and --listen-database, or set its pool_mode to session"
@@ -22,42 +22,62 @@ _NO_NOTIFICATION = (
     "--listen-database does not receive the notifications of --database: give the direct address "
     "of the same database, without a pooler"
 )
-_OWN_SETTING = "SELECT current_setting('gleanery.pooling_check', true)"
+_BACKEND = "SELECT pg_backend_pid()"
 
 
 async def has_pooler(connection: Any) -> bool:
     """Returns True if a pooler answers: it tells another process id than the server's."""
-    return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())
+    pid = connection.get_server_pid()
+    return bool(await connection.execute(f"SELECT WHERE pg_backend_pid() = {pid:d}") == "SELECT 0")
 
 
-async def reject_transaction_pooler(connect: Callable[[], Awaitable[Any]]) -> None:
-    """Raises SettingsError if a connection does not keep its own setting for itself."""
+async def check_pooler(connect: Callable[[], Awaitable[Any]], needs_session: bool) -> None:
+    """Raises SettingsError if the pooler does not fit.
+
+    One that gives each transaction another connection of the server must keep prepared statements,
+    and does not fit where the service needs a session, for notifications.
+    """
     async with AsyncExitStack() as stack:
         connections = []
         for _ in range(2):
             connections.append(await connect())
             stack.callback(connections[-1].terminate)
         try:
-            keeps = await _keeps_settings(*connections)
+            is_shared = await _share_backends(*connections)
+            loses_statements = is_shared and await _keeps_name(connections[0])
         except LOST_STATEMENT_ERRORS:
-            keeps = False
-        if not keeps:
-            raise SettingsError(_TRANSACTION_POOLER)
+            is_shared = loses_statements = True
+    if is_shared and needs_session:
+        raise SettingsError(_TRANSACTION_POOLER)
+    if loses_statements:
+        raise SettingsError(f"The database cannot be used: {LOST_STATEMENT}")
 
 
-async def _keeps_settings(first: Any, second: Any) -> bool:
-    """Returns False if the first connection loses its setting, or the second one gets it.
+async def _share_backends(first: Any, second: Any) -> bool:
+    """Returns True if the first connection changes its server process, or the second one gets it.
 
-    A pooler gives the connection of the server that was used last to the next transaction. If
-    nobody else uses the pooler, the second connection gets the setting. Otherwise the first one
-    loses it: its connection of the server is taken by others, or by the second one's transaction.
+    A pooler gives the next transaction the process that was used last, or the one that was not used
+    for longest. If others use the pooler, chance decides, so this is repeated. No transaction stays
+    open: many workers that start together would wait for each other.
     """
-    value = secrets.token_hex(8)
-    await first.execute(f"SET gleanery.pooling_check = '{value}'")
-    if await second.fetchval(_OWN_SETTING) == value:
-        return False
-    await second.execute("BEGIN")
-    return all([await first.fetchval(_OWN_SETTING) == value for _ in range(_REPETITIONS)])
+    backend = await first.fetchval(_BACKEND)
+    for _ in range(_ROUNDS):
+        for connection, is_same in ((first, True), (second, False)):
+            if (await connection.fetchval(_BACKEND) == backend) != is_same:
+                return True
+    return False
+
+
+async def _keeps_name(connection: Any) -> bool:
+    """Returns True if a prepared statement has the client's name on the server.
+
+    A pooler that keeps the statements of many clients has to rename them.
+    """
+    await connection.execute("BEGIN")
+    statement = await connection.prepare("SELECT 1")
+    name = statement.get_name()
+    found = await connection.execute(f"SELECT FROM pg_prepared_statements WHERE name = '{name}'")
+    return bool(found != "SELECT 0")
 
 
 async def check_notifications(engine: Engine, listen_url: str) -> None:

@@ -2,6 +2,7 @@
 
 ``SessionScope`` keeps them on the connection. ``TransactionScope`` sets them in each transaction,
 because a transaction pooler gives every transaction another connection of the server.
+``DetectedScope`` chooses between them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.pooling import has_pooler
 from gleanery.storage.postgres.transactions import transaction
 
 # Every statement is an index seek. PostgreSQL would plan a scan for a table that is still empty,
@@ -112,6 +114,33 @@ class TransactionScope:
         self, connection: Any, organization_id: int, schema: int | None
     ) -> AbstractAsyncContextManager[None]:
         return transaction(connection, f"{self._begin}; {_set_tenant(organization_id)}", schema)
+
+
+class DetectedScope:
+    """``SessionScope``; from the first connection with a pooler on, ``TransactionScope``.
+
+    A pooler in session mode can change to transaction mode while the service runs. See
+    ``docs/decisions/0245-a-pooler-gets-the-tenant-in-each-transaction.md``.
+    """
+
+    def __init__(self) -> None:
+        self._scope: SessionScope | TransactionScope = SessionScope()
+
+    async def initialize(self, connection: Any) -> None:
+        if isinstance(self._scope, SessionScope) and await has_pooler(connection):
+            scope = TransactionScope()
+            await scope.initialize(connection)
+            self._scope = scope
+            return
+        await self._scope.initialize(connection)
+
+    def read(self, connection: Any, organization_id: int) -> AbstractAsyncContextManager[None]:
+        return self._scope.read(connection, organization_id)
+
+    def write(
+        self, connection: Any, organization_id: int, schema: int | None
+    ) -> AbstractAsyncContextManager[None]:
+        return self._scope.write(connection, organization_id, schema)
 
 
 class DistributedScope(TransactionScope):
