@@ -472,6 +472,20 @@ def test_a_pooler_in_session_mode_needs_to_keep_no_prepared_statements(
         asyncio.run(prepare(replace(settings, pooling="transaction", listen_database=direct)))
 
 
+def test_a_parameter_that_the_pooler_refuses_is_named(
+    transaction_pooler: PgBouncer, tmp_path: Path
+) -> None:
+    settings = settings_through(transaction_pooler, tmp_path)
+    with_options = f"{settings.database}&options=-c%20work_mem%3D8MB"
+    with pytest.raises(SettingsError) as raised:
+        asyncio.run(prepare(replace(settings, database=with_options)))
+    assert str(raised.value) == (
+        f"The server at {transaction_pooler.socket.parent} refuses the connection: unsupported "
+        "startup parameter in options: work_mem. Remove it from --database, or add it to "
+        "ignore_startup_parameters of PgBouncer"
+    )
+
+
 @pytest.mark.parametrize("pool_size", [1, 6])
 def test_many_workers_that_start_together_do_not_wait_for_each_other(
     server: InstalledServer, tmp_path: Path, pool_size: int

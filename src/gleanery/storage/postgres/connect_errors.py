@@ -30,6 +30,10 @@ LOST_STATEMENT = (
     "the pooler does not keep prepared statements. Use PgBouncer 1.21 or newer, and set its "
     "max_prepared_statements to 200"
 )
+_UNKNOWN_PARAMETER = "unsupported startup parameter"  # PgBouncer says this
+_PARAMETER_ADVICE = (
+    ". Remove it from --database, or add it to ignore_startup_parameters of PgBouncer"
+)
 
 
 def check_url(url: str, option: str = _OPTION) -> None:
@@ -100,6 +104,9 @@ def _explain(error: Exception, url: str) -> str:
                 f"The PostgreSQL server{place} does not have the database: {error}. Create it "
                 "with createdb, or correct its name in --database"
             )
+        case asyncpg.PostgresError():  # the server, or a pooler, has answered
+            advice = _PARAMETER_ADVICE if _UNKNOWN_PARAMETER in str(error) else ""
+            return f"The server{place} refuses the connection: {short_reason(error)}{advice}"
     return f"Cannot reach the PostgreSQL database{place}: {_explain_network(error)}"
 
 
