@@ -334,6 +334,14 @@ class Unavailable(GleaneryError):
         super().__init__(ErrorDetail(("server",), msg, "unavailable"))
 
 
+class SchemaLocked(Unavailable):
+    """The schema cannot be read, because a migration has locked it and has not committed yet."""
+
+    def __init__(self) -> None:
+        msg = "The schema is locked by a migration; try again"
+        super().__init__(msg, reason="the table migrations is locked, perhaps by a migration")
+
+
 class Overloaded(GleaneryError):
     """The service, or the organization's share of it, has no free slot."""
 

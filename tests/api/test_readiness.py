@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -173,24 +175,19 @@ def test_a_database_that_is_removed_is_unavailable(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["postgres"], scope="session")
-def test_a_database_that_does_not_respond_delays_the_readiness_little(prepared: Settings) -> None:
-    """For instance during a migration, which locks the table that the check reads."""
-
-    async def lock() -> asyncpg.Connection[asyncpg.Record]:
-        connection = await asyncpg.connect(prepared.database)
-        await connection.execute("BEGIN; LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
-        return connection
-
-    with worker(prepared) as service, service.stranger() as nobody, asyncio.Runner() as runner:
+def test_a_database_that_does_not_respond_delays_the_readiness_little(
+    on_postgres: Settings,
+) -> None:
+    settings, forwarder = _forwarded(on_postgres)
+    forwarder.start()
+    with worker(settings) as service, service.stranger() as nobody:
         wait_ready(nobody)
-        connection = runner.run(lock())
-        try:
-            wait_until(lambda: nobody.get("/readyz").status_code == 503)
-            assert "does not respond" in assert_unavailable(nobody.get("/readyz"))
-        finally:
-            runner.run(connection.close())
+        forwarder.freeze()
+        wait_until(lambda: nobody.get("/readyz").status_code == 503)
+        assert "does not respond" in assert_unavailable(nobody.get("/readyz"))
+        forwarder.thaw()
         wait_ready(nobody)
+    forwarder.stop()
 
 
 def test_a_worker_with_a_wrong_key_is_not_ready(prepared: Settings) -> None:
@@ -350,6 +347,86 @@ def test_one_incompatible_migration_of_several_is_enough(
         wait_until(lambda: client.get("/v1/outputs/group").status_code == 503)
         message = assert_unavailable(client.get("/readyz"))
         assert f"has schema {NEWEST + 2}, and this program needs schema {NEWEST}" in message
+
+
+@contextmanager
+def migration(settings: Settings) -> Iterator[Callable[[str], None]]:
+    """A transaction with the lock of a migration. Runs SQL in it; ends it without a commit."""
+
+    async def begin() -> asyncpg.Connection[asyncpg.Record]:
+        connection = await asyncpg.connect(settings.database)
+        await connection.execute("BEGIN; LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+        return connection
+
+    with asyncio.Runner() as runner:
+        connection = runner.run(begin())
+        try:
+            yield lambda sql: runner.run(connection.execute(sql)) and None
+        finally:
+            runner.run(connection.close())
+
+
+@pytest.mark.thorough
+def test_a_worker_is_ready_and_reads_while_a_migration_runs(on_postgres: Settings) -> None:
+    with worker(on_postgres) as service, service.client() as client:
+        client.store("group", OUTPUT)
+        with migration(on_postgres):
+            for _ in range(4):  # each with a check of its own
+                began = time.monotonic()
+                assert client.get("/readyz").json() == {"status": "ready"}
+                assert time.monotonic() - began < 2
+                assert len(client.items("group")) == 1
+                time.sleep(1.1)
+
+
+@pytest.mark.thorough
+def test_a_write_that_waits_for_an_incompatible_migration_is_refused(
+    on_postgres: Settings,
+) -> None:
+    late = OUTPUT | {"job_id": "late"}
+    record = f"INSERT INTO migrations VALUES ({NEWEST + 1}, 'next', 0, NULL)"
+    with worker(on_postgres) as service, service.client() as client:
+        client.store("group", OUTPUT)
+        with migration(on_postgres) as run, ThreadPoolExecutor(1) as threads:
+            run(record)
+            write = threads.submit(client.post, "/v1/outputs/group", json=[late])
+            wait_until(lambda: waits_for_lock(on_postgres))
+            assert client.get("/readyz").status_code == 200
+            run("COMMIT")
+            assert_unavailable(write.result())
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        run_script(on_postgres, f"DELETE FROM migrations WHERE number > {NEWEST}")
+        wait_ready(client)
+        assert [item["root_job_id"] for item in client.items("group")] == ["j"]
+
+
+def waits_for_lock(settings: Settings) -> bool:
+    """Returns True if a transaction that writes waits for the table of migrations."""
+    sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'number >='"
+
+    async def look() -> bool:
+        connection = await asyncpg.connect(settings.database)
+        try:
+            return bool(await connection.fetch(sql))
+        finally:
+            await connection.close()
+
+    return asyncio.run(look())
+
+
+@pytest.mark.thorough
+def test_a_schema_that_is_locked_for_long_is_not_ready(
+    on_postgres: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gleanery.api.readiness._MAX_LOCKED_SECONDS", 1.5)
+    with worker(on_postgres) as service, service.stranger() as nobody:
+        wait_ready(nobody)
+        with migration(on_postgres):
+            wait_until(lambda: nobody.get("/readyz").status_code == 503)
+            assert "schema is locked" in assert_unavailable(nobody.get("/readyz"))
+        wait_ready(nobody)
+    reasons = [vars(line).get("reason", "") for line in caplog.records]
+    assert any("table migrations is locked" in reason for reason in reasons)
 
 
 def test_nothing_is_written_into_an_older_schema(own_service: Service) -> None:

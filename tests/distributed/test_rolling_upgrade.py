@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,31 @@ def test_nodes_are_replaced_one_by_one_beside_a_compatible_migration(
     assert all(without_scrape_date(copy) == final for copy in load.copies)
     print(f"{cluster.statuses[200]} responses, {cluster.refused} connections refused, ", end="")
     print(f"{cluster.cut_off} cut off")
+
+
+def test_an_old_node_stays_ready_while_a_compatible_migration_takes_long(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings("postgres", request, tmp_path / "data")
+    old = Version(this_program(), settings)
+    slow = "CREATE TABLE notes (organization_id BIGINT NOT NULL PRIMARY KEY); SELECT pg_sleep(8);"
+    new = Version(with_migration(tmp_path / "new", slow, is_compatible=True), settings)
+    port = free_port()
+    node = old.start(port, workers=1)
+    statuses: Counter[tuple[str, int]] = Counter()
+    with (
+        ThreadPoolExecutor(1) as threads,
+        Client(f"http://127.0.0.1:{port}", old.new_token()) as client,
+    ):
+        client.store("group", output(1))
+        migration = threads.submit(new.run, "migrate")
+        while not migration.done():
+            for path in ("/readyz", "/v1/groups"):
+                statuses[path, client.get(path).status_code] += 1
+            time.sleep(0.2)
+        migration.result()
+        wait_until(lambda: warning_of(port) is not None)
+        client.store("group", output(2))
+    assert node.stop() == 0
+    assert set(statuses) == {("/readyz", 200), ("/v1/groups", 200)}
+    assert statuses["/readyz", 200] > 10

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from gleanery.errors import GleaneryError, Overloaded, SettingsError, Unavailable
+from gleanery.errors import GleaneryError, Overloaded, SchemaLocked, SettingsError, Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine
 
@@ -25,6 +25,7 @@ _FAILED = "The service cannot start: its log says why"
 _MAX_AGE_SECONDS = 1.0  # load balancers ask every few seconds
 _CHECK_SECONDS = 1.0
 _MAX_CHECK_SECONDS = 3.0  # a load balancer does not wait longer
+_MAX_LOCKED_SECONDS = 3600.0  # longer than a migration; a forgotten lock stops all writes
 _START_SECONDS = 5.0  # the service then listens, although it is not connected
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
 
@@ -44,6 +45,7 @@ class Readiness:
         """A sentence about a newer schema that this program can serve."""
         self._reason = ""
         self._is_connected = False
+        self._schema_read_at = 0.0
         self._has_tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._check: asyncio.Task[GleaneryError | None] | None = None
@@ -100,6 +102,7 @@ class Readiness:
     async def _connect(self, connect: Callable[[], Awaitable[None]]) -> None:
         await connect()
         self._is_connected = True
+        self._schema_read_at = time.monotonic()
         self._report(None)
 
     async def _watch(self) -> None:
@@ -135,10 +138,25 @@ class Readiness:
         return self.problem
 
     async def _compare_schema(self) -> None:
-        engine, schema = self._database.engine, await self._database.schema_state()
+        engine = self._database.engine
+        try:
+            schema = await self._database.schema_state(waits=False)
+        except SchemaLocked:
+            self._keep_schema()
+            return
+        self._schema_read_at = time.monotonic()
         problem = migrations.mismatch(engine, schema) or await self._database.distribution_problem()
         self._warn(migrations.compatibility_warning(engine, schema))
         self._report(None if problem is None else Unavailable(problem), problem or "")
+
+    def _keep_schema(self) -> None:
+        """Lets what was known of the schema hold, for a limited time.
+
+        The schema is the same until the migration commits. Then it can be read again, and each
+        write checks it for itself.
+        """
+        if time.monotonic() - self._schema_read_at > _MAX_LOCKED_SECONDS:
+            raise SchemaLocked
 
     # --- reports ----------------------------------------------------------------------------------
 

@@ -255,8 +255,12 @@ class Engine(Database, Protocol):
         ``accept_compatible`` accepts a newer schema that this program can serve.
         """
 
-    async def schema_state(self) -> SchemaState:
-        """Returns the schema of the database."""
+    async def schema_state(self, waits: bool = True) -> SchemaState:
+        """Returns the schema of the database.
+
+        Without ``waits``, raises ``SchemaLocked`` if a migration has locked it. Its changes are not
+        committed then.
+        """
 
     async def distribution_problem(self) -> str | None:
         """Returns what to do if the tables were distributed after ``open``; None if not."""

@@ -158,6 +158,15 @@ class ConnectionPool:
             yield connection
 
     @asynccontextmanager
+    async def read_in_transaction(self, organization_id: int) -> AsyncIterator[Any]:
+        """Provides a connection in a transaction, whose settings end with it."""
+        async with (
+            self._use(organization_id) as connection,
+            self._scope.write(connection, organization_id, None),
+        ):
+            yield connection
+
+    @asynccontextmanager
     async def write(self, organization_id: int, schema: int | None) -> AsyncIterator[Any]:
         """Provides a connection in a transaction of this tenant.
 

@@ -159,8 +159,12 @@ class PostgresDatabase:
         await schema.check(self.for_all_tenants().read, accept_compatible)
         await self.security_warning()
 
-    async def schema_state(self) -> SchemaState:
-        return await schema.read_state(self._read_catalog)
+    async def schema_state(self, waits: bool = True) -> SchemaState:
+        if waits:
+            return await schema.read_state(self._read_catalog)
+        pool = self._catalog or self._connections
+        async with pool.read_in_transaction(NO_TENANT) as connection:
+            return await schema.read_state_unless_locked(connection)
 
     async def distribution_problem(self) -> str | None:
         is_same = await distribution.is_distributed(self._read_catalog) == self._is_distributed

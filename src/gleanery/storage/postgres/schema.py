@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import asyncpg
 
-from gleanery.errors import SettingsError
+from gleanery.errors import SchemaLocked, SettingsError
 from gleanery.storage import migrations
 from gleanery.storage.database import Row, SchemaState, Transaction
 from gleanery.storage.postgres import distribution, row_security
@@ -31,6 +32,7 @@ SAVEPOINT before_lock; SET LOCAL lock_timeout = '3s';
 LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE; SET LOCAL lock_timeout = 0
 """
 _LOCK_PAUSE_SECONDS = 3.0
+_SHORT_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '200ms'"
 
 _DEFINED_NAMES = """
 SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace
@@ -108,6 +110,15 @@ async def read_state(fetch: Fetch) -> SchemaState:
     """Returns the schema of the database, which may be empty."""
     [[exists]] = await fetch("SELECT to_regclass('migrations') IS NOT NULL")
     return await _read_state(fetch) if exists else SchemaState(0, 0)
+
+
+async def read_state_unless_locked(connection: Any) -> SchemaState:
+    """Returns the schema, in the transaction of the connection. Waits only shortly for a lock."""
+    await connection.execute(_SHORT_LOCK_TIMEOUT)
+    try:
+        return await read_state(connection.fetch)
+    except asyncpg.LockNotAvailableError:
+        raise SchemaLocked from None
 
 
 async def is_owned_by_another_user(fetch: Fetch) -> bool:

@@ -175,7 +175,7 @@ class SqliteDatabase:
     async def server_time(self) -> None:
         return None
 
-    async def schema_state(self) -> SchemaState:
+    async def schema_state(self, waits: bool = True) -> SchemaState:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
         if not listed:
             return SchemaState(0, 0)
