@@ -32,7 +32,10 @@ from tests.support.settings import fresh_settings
 
 NEWEST = migrations.newest("sqlite")
 PENDING = f"Pending: {NEWEST:04} {migrations.known('sqlite')[-1].name}"
-COMPATIBLE = "Compatible: running services go on, and can be replaced one after the other."
+COMPATIBLE = (
+    "Compatible: running services of schema {} or newer go on, and can be replaced one after the "
+    "other. Older ones answer 503 from then on."
+)
 NOT_COMPATIBLE = (
     "Not compatible: running services answer 503 from then on, until they are replaced."
 )
@@ -134,8 +137,9 @@ def test_migrate_check_prints_what_would_be_applied_and_changes_nothing(
 ) -> None:
     options = database_options(settings)
     undo_newest_migration(settings)
-    is_compatible = migrations.known("sqlite")[-1].compatible_from != NEWEST
-    effect = COMPATIBLE if is_compatible else NOT_COMPATIBLE
+    compatible_from = migrations.known("sqlite")[-1].compatible_from
+    is_compatible = compatible_from != NEWEST
+    effect = COMPATIBLE.format(compatible_from) if is_compatible else NOT_COMPATIBLE
     for _ in range(2):
         checked = gleanery_in_process("migrate", "--check", *options)
         assert checked.returncode == 1
@@ -144,7 +148,9 @@ def test_migrate_check_prints_what_would_be_applied_and_changes_nothing(
             PENDING,
             effect,
         ]
-    run_successfully("migrate", *options)
+    applied = PENDING.replace("Pending", "Applied")
+    assert run_successfully("migrate", *options) == f"{applied}\nThe schema is up to date.\n"
+    assert run_successfully("migrate", *options) == "The schema is up to date.\n"
     told = run_successfully("migrate", "--check", *options)
     assert told == f"The database has schema {NEWEST}. This program needs schema {NEWEST}.\n"
 
@@ -153,12 +159,30 @@ def test_migrate_check_says_that_running_services_can_go_on(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = migrations.known
-    for compatible_from, effect in ((NEWEST, COMPATIBLE), (NEWEST + 1, NOT_COMPATIBLE)):
+    effects = {number: COMPATIBLE.format(number) for number in (NEWEST - 1, NEWEST)}
+    for compatible_from, effect in (effects | {NEWEST + 1: NOT_COMPATIBLE}).items():
         added = migrations.Migration(NEWEST + 1, "next", "SELECT 1", compatible_from)
         monkeypatch.setattr(migrations, "known", lambda name, new=added: (*known(name), new))
         checked = gleanery_in_process("migrate", "--check", *database_options(settings))
         assert checked.returncode == 1
         assert checked.stdout.splitlines()[1:] == [f"Pending: {NEWEST + 1:04} next", effect]
+
+
+def test_an_empty_database_has_no_services_and_gets_all_migrations(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    options = database_options(fresh_settings("postgres", request, tmp_path / "data"))
+    names = [f"{each.number:04} {each.name}" for each in migrations.known("postgres")]
+    checked = gleanery_in_process("migrate", "--check", *options)
+    assert checked.returncode == 1
+    assert checked.stdout.splitlines() == [
+        f"The database is empty. This program needs schema {NEWEST}.",
+        *(f"Pending: {name}" for name in names),
+    ]
+    assert run_successfully("migrate", *options).splitlines() == [
+        *(f"Applied: {name}" for name in names),
+        "The schema is up to date.",
+    ]
 
 
 def test_migrate_check_creates_no_database(tmp_path: Path) -> None:

@@ -236,9 +236,10 @@ class Engine(Database, Protocol):
     def for_all_tenants(self) -> Database:
         """Returns a handle with all rows; only for finding the tenants that have work to do."""
 
-    async def migrate(self, accept_compatible: bool = False) -> None:
+    async def migrate(self, accept_compatible: bool = False) -> int:
         """Applies missing migrations; safe when several processes do it at the same time.
 
+        Returns the number of the newest migration that was already applied; 0 if none was.
         Raises SettingsError if the schema is newer than this program. ``accept_compatible``
         accepts a newer schema that this program can serve.
         """

@@ -20,22 +20,31 @@ def with_database(
     work: Callable[[Engine], Coroutine[Any, Any, T]],
     create: bool = False,
     migrate: bool = False,
-    accept_compatible: bool = False,
 ) -> T:
     """Run the work on a database with this program's schema.
 
     Only ``create`` allows a new database. Only ``migrate`` updates the schema of an existing one:
-    an older service may be running on it. ``accept_compatible`` accepts a newer schema that this
-    program can serve.
+    an older service may be running on it.
     """
+
+    async def prepare_and_work(database: Engine) -> T:
+        if migrate or (create and (await database.schema_state()).number == 0):
+            await database.migrate()
+        else:
+            await database.check_schema()
+        return await work(database)
+
+    return with_any_schema(settings, prepare_and_work, create)
+
+
+def with_any_schema(
+    settings: Settings, work: Callable[[Engine], Coroutine[Any, Any, T]], create: bool = False
+) -> T:
+    """Run the work on a database with any schema. Only ``create`` allows a new database."""
     is_new = settings.database is None and not settings.sqlite_file.exists()
 
     async def run() -> T:
         async with open_engine(settings, create) as database:
-            if migrate or (create and (await database.schema_state()).number == 0):
-                await database.migrate(accept_compatible)
-            else:
-                await database.check_schema(accept_compatible)
             return await work(database)
 
     result = asyncio.run(run())

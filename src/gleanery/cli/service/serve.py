@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from gleanery.cli.service.database import with_database
+from gleanery.cli.service.database import with_any_schema, with_database
 from gleanery.cli.service.options import all_settings_options, option, settings_options
 from gleanery.errors import SettingsError
 from gleanery.server.start import serve
 from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, SchemaState
-from gleanery.storage.engines import open_engine
 
 app = typer.Typer()
 
@@ -57,16 +55,22 @@ def migrate_command(
     if check:
         _check_schema(settings)
         return
-    found = with_database(settings, _describe, create=True, migrate=True, accept_compatible=True)
-    typer.echo(found)
+    for line in with_any_schema(settings, _migrate, create=True):
+        typer.echo(line)
     if distribute:
         with_database(settings, _distribute)
         typer.echo("The organizations are distributed over the workers.")
 
 
-async def _describe(database: Engine) -> str:
+async def _migrate(database: Engine) -> Sequence[str]:
+    """Update the schema. Return what was done, and the result."""
+    applied = migrations.pending(database.engine, await database.migrate(accept_compatible=True))
     warning = migrations.compatibility_warning(database.engine, await database.schema_state())
-    return warning or "The schema is up to date."
+    return *_lines("Applied", applied), warning or "The schema is up to date."
+
+
+def _lines(what: str, listed: Sequence[migrations.Migration]) -> Sequence[str]:
+    return [f"{what}: {migration.number:04} {migration.name}" for migration in listed]
 
 
 async def _distribute(database: Engine) -> None:
@@ -75,28 +79,32 @@ async def _distribute(database: Engine) -> None:
 
 def _check_schema(settings: Settings) -> None:
     """Print the schema of the database and of the program. Exit with 1 if they differ."""
-    engine, schema = asyncio.run(_read_schema(settings))
+    engine, schema = with_any_schema(settings, _read_schema)
     migrations.reject_newer(engine, schema, accept_compatible=True)
     needed = migrations.newest(engine)
-    typer.echo(f"The database has schema {schema.number}. This program needs schema {needed}.")
+    found = f"has schema {schema.number}" if schema.number else "is empty"
+    typer.echo(f"The database {found}. This program needs schema {needed}.")
     if migrations.is_newer_and_compatible(engine, schema):
         typer.echo("A service of this program can go on until it is upgraded.")
     pending = migrations.pending(engine, schema.number)
-    for migration in pending:
-        typer.echo(f"Pending: {migration.number:04} {migration.name}")
-    if pending:
+    for line in _lines("Pending", pending):
+        typer.echo(line)
+    if pending and schema.number:  # no service can use an empty database
         typer.echo(_effect_on_services(pending, schema.number))
+    if pending:
         raise typer.Exit(1)
 
 
 def _effect_on_services(pending: Sequence[migrations.Migration], applied: int) -> str:
-    """Say if services of the present schema can go on after the migrations."""
+    """Say which services can go on after the migrations."""
     compatible_from = max(migration.compatible_from or migration.number for migration in pending)
     if compatible_from <= applied:
-        return "Compatible: running services go on, and can be replaced one after the other."
+        return (
+            f"Compatible: running services of schema {compatible_from} or newer go on, and can be "
+            "replaced one after the other. Older ones answer 503 from then on."
+        )
     return "Not compatible: running services answer 503 from then on, until they are replaced."
 
 
-async def _read_schema(settings: Settings) -> tuple[str, SchemaState]:
-    async with open_engine(settings, create=False) as database:
-        return database.engine, await database.schema_state()
+async def _read_schema(database: Engine) -> tuple[str, SchemaState]:
+    return database.engine, await database.schema_state()

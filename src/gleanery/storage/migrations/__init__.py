@@ -150,8 +150,11 @@ def expected_names(engine: str, applied: int) -> set[str]:
     return names
 
 
-async def apply(engine: str, transaction: Transaction, accept_compatible: bool) -> None:
-    """Applies missing migrations. The caller excludes other processes that do the same."""
+async def apply(engine: str, transaction: Transaction, accept_compatible: bool) -> int:
+    """Applies missing migrations. The caller excludes other processes that do the same.
+
+    Returns the number of the newest one that was already applied.
+    """
     await transaction.run_script(_CREATE_TABLE)
     await _reject_other_history(engine, transaction)
     schema = await read_state(engine, transaction.fetch)
@@ -159,6 +162,7 @@ async def apply(engine: str, transaction: Transaction, accept_compatible: bool) 
     for migration in pending(engine, schema.number):
         await transaction.run_script(migration.sql)
         await _record(transaction, migration)
+    return schema.number
 
 
 async def _record(transaction: Transaction, migration: Migration) -> None:

@@ -120,22 +120,22 @@ class PostgresDatabase:
 
     # --- schema ----------------------------------------------------------------------------------
 
-    async def migrate(self, accept_compatible: bool = False) -> None:
+    async def migrate(self, accept_compatible: bool = False) -> int:
         if await schema.is_owned_by_another_user(self.read):
-            await schema.check_migrated_by_owner(self.read, accept_compatible)
-            return
+            return await schema.check_migrated_by_owner(self.read, accept_compatible)
         migrate = partial(
             schema.migrate,
             is_distributed=self._is_distributed,
             accept_compatible=accept_compatible,
         )
         try:
-            await self.write_for(NO_TENANT, migrate, None, checks_schema=False)
+            applied = await self.write_for(NO_TENANT, migrate, None, checks_schema=False)
         except asyncpg.InsufficientPrivilegeError as error:
             raise schema.explain_migration(error) from None
         await self._connections.expire()  # new connections take the serving role
         await self._remove_local_rows()
         await self.security_warning()
+        return applied
 
     async def distribute(self) -> None:
         await distribution.check(self.read)

@@ -43,19 +43,23 @@ WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
 Fetch = Callable[[str], Awaitable[Sequence[Row]]]
 
 
-async def migrate(transaction: Transaction, is_distributed: bool, accept_compatible: bool) -> None:
-    """Applies the pending migrations, and adds missing policies and grants."""
+async def migrate(transaction: Transaction, is_distributed: bool, accept_compatible: bool) -> int:
+    """Applies the pending migrations, and adds missing policies and grants.
+
+    Returns the number of the newest migration that was already applied.
+    """
     await transaction.run_script(_MIGRATION_SETTINGS)
     await transaction.run_script(ONE_MIGRATION)
     schema = await check_load(transaction.fetch)
     await _wait_for_writers(transaction, schema.number)
     if is_distributed:
         await transaction.run_script(distribution.SETTINGS)
-    await migrations.apply(ENGINE, transaction, accept_compatible)
+    applied = await migrations.apply(ENGINE, transaction, accept_compatible)
     if is_distributed:
         await distribution.distribute(transaction)  # the new tables
     else:
         await row_security.enable(transaction)
+    return applied
 
 
 async def distribute(transaction: Transaction) -> None:
@@ -127,8 +131,11 @@ async def is_owned_by_another_user(fetch: Fetch) -> bool:
     return bool(rows and rows[0][0])
 
 
-async def check_migrated_by_owner(fetch: Fetch, accept_compatible: bool) -> None:
-    """Raises SettingsError if the schema is older than this program, or cannot be accepted."""
+async def check_migrated_by_owner(fetch: Fetch, accept_compatible: bool) -> int:
+    """Returns the number of the schema.
+
+    Raises SettingsError if it is older than this program, or cannot be accepted.
+    """
     schema = await read_state(fetch)
     migrations.reject_newer(ENGINE, schema, accept_compatible)
     needed = migrations.newest(ENGINE)
@@ -138,6 +145,7 @@ async def check_migrated_by_owner(fetch: Fetch, accept_compatible: bool) -> None
             "tables belong to another user: run gleanery migrate with the --database URL of "
             "their owner"
         )
+    return schema.number
 
 
 async def _read_state(fetch: Fetch) -> SchemaState:

@@ -107,10 +107,10 @@ class SqliteDatabase:
             os.close(self._folder_lock)
             self._folder_lock = None
 
-    async def migrate(self, accept_compatible: bool = False) -> None:
+    async def migrate(self, accept_compatible: bool = False) -> int:
         await self.schema_state()  # rejects the database of another program
         work = partial(migrations.apply, self.engine, accept_compatible=accept_compatible)
-        await self.write_for(tenancy.ALL_TENANTS, work, checks_schema=False)
+        return await self.write_for(tenancy.ALL_TENANTS, work, checks_schema=False)
 
     async def distribute(self) -> None:
         raise SettingsError("Only PostgreSQL with Citus can be distributed: give --database")
