@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def check_with_runtime(runtime: str) -> None:
     started = _run(*command, "--publish", f"127.0.0.1:{port}:8000", IMAGE, capture_output=True)
     container = started.stdout.strip()
     try:
-        _wait_until_ready(port)
+        wait_until_ready(port)
         use_service(port, (runtime, "exec", container))
     finally:
         _run(runtime, "stop", "--time", "45", container, capture_output=True)
@@ -157,7 +157,7 @@ def check_in_namespaces(root: Path, configuration: dict[str, Any], data: Path) -
     isolated = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ISOLATED)
     service = subprocess.Popen([*isolated, "sh", root, data, *command], env=variables)
     try:
-        _wait_until_ready(port)
+        wait_until_ready(port)
         enter = ("nsenter", "--target", _child(service.pid), "--mount", "--pid", "--root")
         use_service(port, (*enter, "--setuid", "10001", "--setgid", "10001"), variables)
     finally:
@@ -186,14 +186,13 @@ def use_service(port: int, inside: Sequence[str], variables: dict[str, str] | No
     assert written.returncode != 0, "the root is not read-only"
 
 
-def _wait_until_ready(port: int) -> None:
+def wait_until_ready(port: int) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
-        try:
+        with suppress(OSError, http.client.HTTPException):
             if _request(port, "GET", "/readyz") == {"status": "ready"}:
                 return
-        except (OSError, http.client.HTTPException):
-            assert time.monotonic() < deadline, "the service is not ready"
+        assert time.monotonic() < deadline, "the service is not ready"
         time.sleep(0.2)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
+from checks import container
 from gleanery.settings import table
 from tests.support.process import environment, free_port, gleanery
 from tests.support.service import Service
@@ -73,13 +78,43 @@ def test_the_check_makes_the_base_image() -> None:
 
 def health(port: int) -> int:
     command = json.loads(instructions("HEALTHCHECK")[0].split("CMD ", 1)[1])
-    words = [sys.executable, *(word.replace("8000", str(port)) for word in command[1:])]
-    return subprocess.run(words, env=environment(), capture_output=True, check=False).returncode
+    variables = environment() | {"GLEANERY_PORT": str(port)}
+    words = [sys.executable, *command[1:]]
+    return subprocess.run(words, env=variables, capture_output=True, check=False).returncode
 
 
-def test_the_health_check_asks_the_service(service: Service) -> None:
+def test_the_health_check_asks_the_service_on_its_port(service: Service) -> None:
     assert health(urlsplit(service.url).port or 0) == 0
     assert health(free_port()) != 0
+
+
+class ReadyTooLate(http.server.BaseHTTPRequestHandler):
+    """A service that is not ready when it is first asked."""
+
+    remaining = 10
+
+    def do_GET(self) -> None:
+        ReadyTooLate.remaining -= 1
+        is_ready = ReadyTooLate.remaining < 0
+        body = b'{"status":"ready"}' if is_ready else b'{"detail":[]}'
+        self.send_response(200 if is_ready else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_check_ends_if_the_service_does_not_become_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(container, "TIMEOUT_SECONDS", 0.1)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), ReadyTooLate) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(AssertionError, match="the service is not ready"):
+            container.wait_until_ready(server.server_port)
+        server.shutdown()
 
 
 def test_the_image_does_not_start_without_the_address_of_clients(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ NOT_RUN = {
     "sudo /opt/gleanery/bin/pip install": "the test runs the code of the repository",
     "sudo /opt/gleanery-next/bin/pip install": "the test runs the code of the repository",
     "sudo useradd": "adds a user to the machine; the test runs everything as one user",
-    "docker compose": "needs a container runtime and an image from a registry",
+    "sudo docker compose": "needs a container runtime and an image from a registry",
     "sudo certbot": "asks a public certificate authority; the test writes a certificate itself",
 }
 
