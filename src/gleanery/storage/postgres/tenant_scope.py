@@ -31,6 +31,9 @@ _ISOLATION = "default_transaction_isolation = 'read committed'"
 _DESCRIBE_ARRAYS = "SELECT $1::int8[], $2::int4[], $3::bool[], $4::bytea[], $5::text[]"
 _BEGIN_SESSION = "BEGIN"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# Citus would look for shards in the catalog, and the driver's query would take seconds. A server
+# without Citus accepts the setting, too.
+_BEGIN_INITIALIZATION = f"{_BEGIN}; SET LOCAL citus.override_table_visibility = off"
 
 
 class TenantConnection(asyncpg.Connection):
@@ -89,14 +92,13 @@ class TransactionScope:
     """
 
     settings: tuple[str, ...] = (*_PLANNER_SETTINGS, LOCK_TIMEOUT)
-    _begin_initialization = _BEGIN
 
     def __init__(self) -> None:
         self._begin = ""
 
     async def initialize(self, connection: Any) -> None:
         """Learns the role and the schema, as ``SessionScope`` does for each connection."""
-        await connection.execute(self._begin_initialization)
+        await connection.execute(_BEGIN_INITIALIZATION)
         try:
             await connection.prepare(_DESCRIBE_ARRAYS)
             role = await row_security.role_settings(connection)
@@ -122,8 +124,6 @@ class DistributedScope(TransactionScope):
     """
 
     settings = (*INDEX_SEEKS, LOCK_TIMEOUT, _PROPAGATION)
-    # Otherwise Citus looks for shards in the catalog, and the driver's query takes two seconds.
-    _begin_initialization = f"{_BEGIN}; SET LOCAL citus.override_table_visibility = off"
 
     @asynccontextmanager
     async def write(
