@@ -16,7 +16,7 @@ from gleanery.errors import Unavailable
 from gleanery.settings import Settings
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import schema
+from gleanery.storage.postgres import distribution, schema
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output
 from tests.support.postgres_versions import InstalledServer
@@ -54,6 +54,14 @@ def distribute(url: str) -> tuple[int, str]:
     """Runs ``gleanery migrate --distribute``; returns its exit status and its messages."""
     done = gleanery_in_process("migrate", "--database", url, "--distribute")
     return done.returncode, done.stdout + done.stderr
+
+
+def name_of(url: str) -> str:
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+def set_for_database(url: str, setting: str) -> None:
+    execute(url, f"ALTER DATABASE {name_of(url)} SET {setting}")
 
 
 # --- a worker that hangs or is lost --------------------------------------------------------------
@@ -237,3 +245,27 @@ def test_a_distribution_that_cannot_reach_a_worker_says_why(citus: CitusServer) 
     assert "nothing was changed" in messages
     assert lost.socket_folder in messages
     assert distribute(url)[0] == 0
+
+
+@pytest.mark.parametrize("version", ["this", "earlier"])
+def test_each_shard_has_one_place_whatever_the_server_prefers(
+    citus: CitusServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """An earlier version used the setting of the server; its database must work, too."""
+    url = citus.empty_database()
+    set_for_database(url, "citus.shard_replication_factor = 2")
+    if version == "earlier":
+        settings = distribution.SETTINGS.replace("shard_replication_factor = 1", "shard_count = 2")
+        monkeypatch.setattr(distribution, "SETTINGS", settings)
+    assert distribute(url)[0] == 0
+    places = (
+        "SELECT max(places) FROM (SELECT count(*) AS places FROM pg_dist_placement "
+        "JOIN pg_dist_shard USING (shardid) WHERE logicalrelid = 'outputs'::regclass "
+        "GROUP BY shardid) AS shards"
+    )
+    assert execute(url, places) == [(1 if version == "this" else 2,)]
+    service = Service(settings_of(url, tmp_path))
+    with service.client() as client:
+        client.store("group", output(1))
+        assert len(client.items("group")) == 1
+    service.stop()
