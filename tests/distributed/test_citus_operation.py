@@ -27,6 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.extended
 
 POOL_SIZE = 5
+GROUP = "INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, 'group', 0)"
 WORKER_OF = """
 SELECT nodename FROM pg_dist_shard_placement
 WHERE shardid = get_shard_id_for_distribution_column('outputs', {})
@@ -145,6 +146,40 @@ def end_transactions(worker: InstalledServer) -> None:
         "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         "WHERE application_name LIKE 'citus_internal%' AND state = 'idle in transaction'"
     )
+
+
+# --- connections ---------------------------------------------------------------------------------
+
+
+def test_a_read_of_all_organizations_has_one_connection_to_each_worker(
+    citus: CitusServer, tmp_path: Path
+) -> None:
+    url = citus.empty_database()
+    set_for_database(url, "citus.shard_count = 16")
+    assert distribute(url)[0] == 0
+    used = (
+        "SELECT count(*) FROM pg_stat_activity "
+        f"WHERE usename = 'gleanery_serving' AND datname = '{name_of(url)}'"
+    )
+    slow = "SELECT count(*) FROM (SELECT organization_id, pg_sleep(0.1) FROM groups) AS slow"
+
+    async def insert(transaction: Transaction) -> None:
+        for organization in range(1, 41):
+            await transaction.fetch(GROUP, organization)
+
+    async def read() -> None:
+        async with open_engine(settings_of(url, tmp_path)) as engine:
+            await engine.for_all_tenants().write(insert)
+            reading = asyncio.create_task(engine.for_all_tenants().read(slow))
+            most = [0, 0]
+            while not reading.done():
+                for number, worker in enumerate(citus.workers):
+                    [[found]] = await asyncio.to_thread(worker.run, used)
+                    most[number] = max(most[number], found)
+            assert await reading == [(40,)]
+            assert most == [1, 1]
+
+    asyncio.run(read())
 
 
 # --- the distribution ----------------------------------------------------------------------------

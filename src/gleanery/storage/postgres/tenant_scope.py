@@ -20,6 +20,9 @@ from gleanery.storage.postgres.transactions import transaction
 # planning takes longer than the seek.
 INDEX_SEEKS = ("enable_seqscan = off", "enable_bitmapscan = off", "jit = off")
 _PLANNER_SETTINGS = (*INDEX_SEEKS, "plan_cache_mode = force_generic_plan")
+# A statement for all tenants would open up to 16 connections to each worker, in every process of
+# every node. It must stand before the propagation.
+_ONE_CONNECTION = "citus.max_adaptive_executor_pool_size = 1"
 # Citus sends the following settings of the transaction to the workers.
 _PROPAGATION = "citus.propagate_set_commands = 'local'"
 LOCK_TIMEOUT = "lock_timeout = '10s'"
@@ -123,7 +126,7 @@ class DistributedScope(TransactionScope):
     not know the organization, which chooses the worker.
     """
 
-    settings = (*INDEX_SEEKS, LOCK_TIMEOUT, _PROPAGATION)
+    settings = (*INDEX_SEEKS, LOCK_TIMEOUT, _ONE_CONNECTION, _PROPAGATION)
 
     @asynccontextmanager
     async def write(
