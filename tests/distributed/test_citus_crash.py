@@ -17,6 +17,7 @@ from faults.citus import CitusCluster, start_citus
 from faults.environment import open_environment
 from faults.postgres_server import PostgresServer
 from gleanery.settings import Settings
+from tests.support.console_http import sign_in
 from tests.support.outputs import output
 from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.waiting import wait_until
@@ -131,3 +132,20 @@ def test_a_worker_that_is_lost_in_a_commit_is_503(citus: CitusCluster, service: 
         start_again(worker)
         wait_until(lambda: store(client, range(1, 3)) == 200)
         assert len(client.items("group")) == 3
+
+
+def test_a_worker_that_is_lost_while_it_prepares_a_commit_is_503(
+    citus: CitusCluster, service: Service
+) -> None:
+    """A login of the console changes every server, so its commit has two phases."""
+    [worker] = citus.workers
+    token = service.token()
+    with service.stranger() as stranger, ThreadPoolExecutor(1) as threads:
+        assert sign_in(stranger, token=token).status_code == 200
+        wait_for_nobody(worker)
+        login = threads.submit(sign_in, stranger, token=token)
+        wait_until(lambda: worker.run(WAITS_FOR_STANDBY) == "1")
+        worker.kill()
+        assert login.result().status_code == 503
+        start_again(worker)
+        wait_until(lambda: sign_in(stranger, token=token).status_code == 200)

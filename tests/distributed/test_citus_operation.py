@@ -16,7 +16,7 @@ from gleanery.errors import Unavailable
 from gleanery.settings import Settings
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import schema
+from gleanery.storage.postgres import distribution, schema
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output
 from tests.support.postgres_versions import InstalledServer
@@ -27,6 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.extended
 
 POOL_SIZE = 5
+GROUP = "INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, 'group', 0)"
 WORKER_OF = """
 SELECT nodename FROM pg_dist_shard_placement
 WHERE shardid = get_shard_id_for_distribution_column('outputs', {})
@@ -54,6 +55,14 @@ def distribute(url: str) -> tuple[int, str]:
     """Runs ``gleanery migrate --distribute``; returns its exit status and its messages."""
     done = gleanery_in_process("migrate", "--database", url, "--distribute")
     return done.returncode, done.stdout + done.stderr
+
+
+def name_of(url: str) -> str:
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+def set_for_database(url: str, setting: str) -> None:
+    execute(url, f"ALTER DATABASE {name_of(url)} SET {setting}")
 
 
 # --- a worker that hangs or is lost --------------------------------------------------------------
@@ -137,6 +146,40 @@ def end_transactions(worker: InstalledServer) -> None:
         "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
         "WHERE application_name LIKE 'citus_internal%' AND state = 'idle in transaction'"
     )
+
+
+# --- connections ---------------------------------------------------------------------------------
+
+
+def test_a_read_of_all_organizations_has_one_connection_to_each_worker(
+    citus: CitusServer, tmp_path: Path
+) -> None:
+    url = citus.empty_database()
+    set_for_database(url, "citus.shard_count = 16")
+    assert distribute(url)[0] == 0
+    used = (
+        "SELECT count(*) FROM pg_stat_activity "
+        f"WHERE usename = 'gleanery_serving' AND datname = '{name_of(url)}'"
+    )
+    slow = "SELECT count(*) FROM (SELECT organization_id, pg_sleep(0.1) FROM groups) AS slow"
+
+    async def insert(transaction: Transaction) -> None:
+        for organization in range(1, 41):
+            await transaction.fetch(GROUP, organization)
+
+    async def read() -> None:
+        async with open_engine(settings_of(url, tmp_path)) as engine:
+            await engine.for_all_tenants().write(insert)
+            reading = asyncio.create_task(engine.for_all_tenants().read(slow))
+            most = [0, 0]
+            while not reading.done():
+                for number, worker in enumerate(citus.workers):
+                    [[found]] = await asyncio.to_thread(worker.run, used)
+                    most[number] = max(most[number], found)
+            assert await reading == [(40,)]
+            assert most == [1, 1]
+
+    asyncio.run(read())
 
 
 # --- the distribution ----------------------------------------------------------------------------
@@ -237,3 +280,27 @@ def test_a_distribution_that_cannot_reach_a_worker_says_why(citus: CitusServer) 
     assert "nothing was changed" in messages
     assert lost.socket_folder in messages
     assert distribute(url)[0] == 0
+
+
+@pytest.mark.parametrize("version", ["this", "earlier"])
+def test_each_shard_has_one_place_whatever_the_server_prefers(
+    citus: CitusServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """An earlier version used the setting of the server; its database must work, too."""
+    url = citus.empty_database()
+    set_for_database(url, "citus.shard_replication_factor = 2")
+    if version == "earlier":
+        settings = distribution.SETTINGS.replace("shard_replication_factor = 1", "shard_count = 2")
+        monkeypatch.setattr(distribution, "SETTINGS", settings)
+    assert distribute(url)[0] == 0
+    places = (
+        "SELECT max(places) FROM (SELECT count(*) AS places FROM pg_dist_placement "
+        "JOIN pg_dist_shard USING (shardid) WHERE logicalrelid = 'outputs'::regclass "
+        "GROUP BY shardid) AS shards"
+    )
+    assert execute(url, places) == [(1 if version == "this" else 2,)]
+    service = Service(settings_of(url, tmp_path))
+    with service.client() as client:
+        client.store("group", output(1))
+        assert len(client.items("group")) == 1
+    service.stop()

@@ -564,6 +564,34 @@ def test_temporary_errors_of_postgresql_are_unavailable(
     assert isinstance(caught.value, Unavailable) == passes
 
 
+def test_a_write_that_is_cancelled_on_a_lost_connection_ends(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Another error in place of the cancellation would let the sweep continue after its stop."""
+    server = request.getfixturevalue("postgres")
+    settings = fresh_settings("postgres", request, tmp_path)
+    is_lost = asyncio.Event()
+
+    async def lose_connection(transaction: Transaction) -> None:
+        [[process]] = await transaction.fetch("SELECT pg_backend_pid()")
+        await asyncio.to_thread(server.run, f"SELECT pg_terminate_backend({process}, 60000)")
+        with pytest.raises((asyncpg.InterfaceError, asyncpg.PostgresError)):
+            await transaction.fetch("SELECT 1")
+        is_lost.set()
+        await asyncio.sleep(60)
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        write = asyncio.create_task(database.write(lose_connection))
+        async with asyncio.timeout(60):
+            await is_lost.wait()
+        write.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await write
+
+    with_database(settings, work)
+
+
 @pytest.mark.parametrize("has_rested_too_long", [False, True])
 def test_a_lost_idle_connection_is_replaced(
     request: pytest.FixtureRequest,

@@ -31,8 +31,19 @@ _TEMPORARY_STATES = ("25006", "55P03", "58030")
 # worker has stored; the next ids are new.
 _SHARD_KEY = re.compile(r'_pkey_[0-9]+"')
 
-# Citus has lost the connection to a worker in a transaction, and gives no other error code.
-_LOST_WORKER = ("could not commit transaction", "failure on connection marked as essential")
+# Citus has lost the connection to a worker in a transaction, and gives no other error code. After
+# its own messages, those of libpq, which Citus passes on while a worker prepares a commit.
+_LOST_WORKER = (
+    "could not commit transaction",
+    "failure on connection marked as essential",
+    "server closed the connection unexpectedly",
+    "could not receive data from server",
+    "could not send data to server",
+    "SSL connection has been closed unexpectedly",
+    "SSL SYSCALL error",
+    "connection not open",
+    "no connection to the server",
+)
 
 
 def is_temporary(error: Exception) -> bool:

@@ -22,6 +22,9 @@ from gleanery.storage.postgres.transactions import transaction
 # planning takes longer than the seek.
 INDEX_SEEKS = ("enable_seqscan = off", "enable_bitmapscan = off", "jit = off")
 _PLANNER_SETTINGS = (*INDEX_SEEKS, "plan_cache_mode = force_generic_plan")
+# A statement for all tenants would open up to 16 connections to each worker, in every process of
+# every node. It must stand before the propagation.
+_ONE_CONNECTION = "citus.max_adaptive_executor_pool_size = 1"
 # Citus sends the following settings of the transaction to the workers.
 _PROPAGATION = "citus.propagate_set_commands = 'local'"
 LOCK_TIMEOUT = "lock_timeout = '10s'"
@@ -33,6 +36,9 @@ _ISOLATION = "default_transaction_isolation = 'read committed'"
 _DESCRIBE_ARRAYS = "SELECT $1::int8[], $2::int4[], $3::bool[], $4::bytea[], $5::text[]"
 _BEGIN_SESSION = "BEGIN"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# Citus would look for shards in the catalog, and the driver's query would take seconds. A server
+# without Citus accepts the setting, too.
+_BEGIN_INITIALIZATION = f"{_BEGIN}; SET LOCAL citus.override_table_visibility = off"
 
 
 class TenantConnection(asyncpg.Connection):
@@ -91,14 +97,13 @@ class TransactionScope:
     """
 
     settings: tuple[str, ...] = (*_PLANNER_SETTINGS, LOCK_TIMEOUT)
-    _begin_initialization = _BEGIN
 
     def __init__(self) -> None:
         self._begin = ""
 
     async def initialize(self, connection: Any) -> None:
         """Learns the role and the schema, as ``SessionScope`` does for each connection."""
-        await connection.execute(self._begin_initialization)
+        await connection.execute(_BEGIN_INITIALIZATION)
         try:
             await connection.prepare(_DESCRIBE_ARRAYS)
             role = await row_security.role_settings(connection)
@@ -150,9 +155,7 @@ class DistributedScope(TransactionScope):
     not know the organization, which chooses the worker.
     """
 
-    settings = (*INDEX_SEEKS, LOCK_TIMEOUT, _PROPAGATION)
-    # Otherwise Citus looks for shards in the catalog, and the driver's query takes two seconds.
-    _begin_initialization = f"{_BEGIN}; SET LOCAL citus.override_table_visibility = off"
+    settings = (*INDEX_SEEKS, LOCK_TIMEOUT, _ONE_CONNECTION, _PROPAGATION)
 
     @asynccontextmanager
     async def write(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from operator import itemgetter
 from typing import Any, TypeVar
+
+import asyncpg
 
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
@@ -71,10 +73,19 @@ async def _roll_back(connection: Any) -> None:
         async with asyncio.timeout(_ROLLBACK_SECONDS):
             await connection.execute("ROLLBACK")
     except Exception:
-        connection.terminate()  # the server rolls back what is not committed
+        _end(connection)  # the server rolls back what is not committed
     except BaseException:
-        connection.terminate()
+        _end(connection)
         raise
+
+
+def _end(connection: Any) -> None:
+    """Ends the connection. A lost one has returned to asyncpg's pool, and must not raise an error.
+
+    That error would replace the one of the transaction: a task that is cancelled would continue.
+    """
+    with suppress(asyncpg.InterfaceError):
+        connection.terminate()
 
 
 class PostgresTransaction:

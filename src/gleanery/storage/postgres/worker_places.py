@@ -13,10 +13,12 @@ from gleanery.storage.tenancy import NO_TENANT
 _UNKNOWN = -2  # neither a worker nor ALL_TENANTS
 _MAX_AGE_SECONDS = 60.0  # an operator may move shards to another worker
 _MAX_KNOWN = 10_000
-# All tenant tables are distributed in the same way. The catalog is the coordinator's.
+# All tenant tables are distributed in the same way. The catalog is the coordinator's. A shard has
+# more than one place if citus.shard_replication_factor was greater than 1 at the distribution.
 _WORKER = """
 SELECT groupid FROM pg_dist_placement
 WHERE shardid = get_shard_id_for_distribution_column('outputs', CAST($1 AS BIGINT))
+ORDER BY groupid LIMIT 1
 """
 
 
