@@ -183,8 +183,7 @@ def test_a_database_that_does_not_respond_delays_the_readiness_little(
     with worker(settings) as service, service.stranger() as nobody:
         wait_ready(nobody)
         forwarder.freeze()
-        wait_until(lambda: nobody.get("/readyz").status_code == 503)
-        assert "does not respond" in assert_unavailable(nobody.get("/readyz"))
+        wait_until(lambda: "does not respond" in nobody.get("/readyz").text)
         forwarder.thaw()
         wait_ready(nobody)
     forwarder.stop()
@@ -345,8 +344,9 @@ def test_one_incompatible_migration_of_several_is_enough(
         pretend_newer_schema(own_service.settings, *compatible_from)
         assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}]))
         wait_until(lambda: client.get("/v1/outputs/group").status_code == 503)
-        message = assert_unavailable(client.get("/readyz"))
-        assert f"has schema {NEWEST + 2}, and this program needs schema {NEWEST}" in message
+        # The service may have seen the first of the two migrations alone.
+        message = f"has schema {NEWEST + 2}, and this program needs schema {NEWEST}"
+        wait_until(lambda: message in assert_unavailable(client.get("/readyz")))
 
 
 @contextmanager
