@@ -6,7 +6,7 @@ because a transaction pooler gives every transaction another connection of the s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -63,8 +63,11 @@ class TenantScope(Protocol):
 class SessionScope:
     """Role, settings and tenant stay on the connection of the server."""
 
+    def __init__(self, more_settings: Sequence[str] = ()) -> None:
+        self._more_settings = more_settings
+
     async def initialize(self, connection: Any) -> None:
-        settings = (*_PLANNER_SETTINGS, LOCK_TIMEOUT, _ISOLATION)
+        settings = (*_PLANNER_SETTINGS, LOCK_TIMEOUT, _ISOLATION, *self._more_settings)
         await connection.execute("; ".join(f"SET {setting}" for setting in settings))
         await row_security.set_role(connection)
 
@@ -91,7 +94,8 @@ class TransactionScope:
     settings: tuple[str, ...] = (*_PLANNER_SETTINGS, LOCK_TIMEOUT)
     _begin_initialization = _BEGIN
 
-    def __init__(self) -> None:
+    def __init__(self, more_settings: Sequence[str] = ()) -> None:
+        self._more_settings = more_settings
         self._begin = ""
 
     async def initialize(self, connection: Any) -> None:
@@ -102,7 +106,8 @@ class TransactionScope:
             role = await row_security.role_settings(connection)
         finally:
             await connection.execute("ROLLBACK")
-        set_local = "".join(f"; SET LOCAL {setting}" for setting in (*role, *self.settings))
+        settings = (*role, *self.settings, *self._more_settings)
+        set_local = "".join(f"; SET LOCAL {setting}" for setting in settings)
         self._begin = f"{_BEGIN}{set_local}"
 
     def read(self, connection: Any, organization_id: int) -> AbstractAsyncContextManager[None]:

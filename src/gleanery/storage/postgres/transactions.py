@@ -13,6 +13,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres import reserved_ids
 from gleanery.storage.postgres.array_statements import ArrayStatement, over_arrays
+from gleanery.storage.postgres.connecting import end
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
 
 T = TypeVar("T")
@@ -71,9 +72,9 @@ async def _roll_back(connection: Any) -> None:
         async with asyncio.timeout(_ROLLBACK_SECONDS):
             await connection.execute("ROLLBACK")
     except Exception:
-        connection.terminate()  # the server rolls back what is not committed
+        end(connection)  # the server rolls back what is not committed
     except BaseException:
-        connection.terminate()
+        end(connection)
         raise
 
 
