@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -45,12 +46,15 @@ class PgBouncer:
         """Write the configuration, and start."""
         self._folder.mkdir(mode=0o755)
         (self._folder / "users").write_text('"postgres" ""\n')
-        (self._folder / "pgbouncer.ini").write_text(
-            _CONFIGURATION.format(
-                server_port=self._server.port, port=self._port, folder=self._folder
-            )
-        )
+        self._write_configuration()
         self.start()
+
+    def move_to(self, server: PostgresServer) -> None:
+        """Use another server from now on. The connections of clients stay open."""
+        assert self._process is not None
+        self._server = server
+        self._write_configuration()
+        self._process.send_signal(signal.SIGHUP)
 
     def start(self) -> None:
         """Start the pooler and wait until it accepts connections."""
@@ -66,6 +70,13 @@ class PgBouncer:
             self._process.kill()
             self._process.wait(TIMEOUT)
             self._process = None
+
+    def _write_configuration(self) -> None:
+        (self._folder / "pgbouncer.ini").write_text(
+            _CONFIGURATION.format(
+                server_port=self._server.port, port=self._port, folder=self._folder
+            )
+        )
 
     def _accepts_connections(self) -> bool:
         assert self._process is not None

@@ -47,6 +47,7 @@ def refused_url(url: str, tmp_path: Path) -> str:
         (f"u:{PASSWORD}/x@h/x", "The port in --database must be a number from 1 to 65535; percent"),
         (f"u:{PASSWORD}@h/x?sslrootcert=/none", "The file of sslrootcert in --database does not"),
         (f"u:{PASSWORD}@[h/x", "--database is not a valid URL"),
+        (f"u:{PASSWORD}@h,i/x?target_session_attrs=any", "target_session_attrs in --database must"),
         (f"u:{PASSWORD}@h/x?y", "--database is not a valid URL"),
     ],
 )

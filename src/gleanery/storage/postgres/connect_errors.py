@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -19,7 +20,7 @@ _EXPIRED = 10  # the codes of OpenSSL
 _WRONG_NAMES = (62, 64)
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # a name with several addresses has several errors
 _PASSWORD = "percent-encode special characters in the password"
-_OPTION = "--database"
+DATABASE = "--database"
 _INVALID_URL = f"--database is not a valid URL: {_PASSWORD}"
 _ROOT_CERTIFICATE = (
     "add sslrootcert=/path/to/root.crt to --database, with the certificate of its authority"
@@ -34,18 +35,22 @@ _UNKNOWN_PARAMETER = "unsupported startup parameter"  # PgBouncer says this
 _PARAMETER_ADVICE = (
     ". Remove it from --database, or add it to ignore_startup_parameters of PgBouncer"
 )
+_STANDBY = "the server that responds is a standby, or read only"
 
 
-def check_url(url: str, option: str = _OPTION) -> None:
-    """Raises SettingsError if the driver cannot read the URL. Its own message may quote it."""
+def check_url(url: str, option: str = DATABASE, targets: Sequence[str] = ()) -> None:
+    """Raises SettingsError if the driver cannot read the URL. Its own message may quote it.
+
+    ``targets`` are the values of target_session_attrs that are accepted; none if all are.
+    """
     try:
-        _check_url(url)
+        _check_url(url, targets)
     except SettingsError as error:
-        raise SettingsError(str(error).replace(_OPTION, option)) from None
+        raise SettingsError(str(error).replace(DATABASE, option)) from None
 
 
-def _check_url(url: str) -> None:
-    parts, query = _split(url)
+def _check_url(url: str, targets: Sequence[str]) -> None:
+    parts, query = split_url(url)
     mode = query.get("sslmode", _SSL_MODES[0])
     if mode not in _SSL_MODES:
         raise SettingsError(f"sslmode in --database must be one of {', '.join(_SSL_MODES)}")
@@ -54,12 +59,17 @@ def _check_url(url: str) -> None:
         raise SettingsError(
             f"The port in --database must be a number from 1 to {_MAX_PORT}; {_PASSWORD}"
         )
+    if targets and query.get("target_session_attrs", targets[0]) not in targets:
+        raise SettingsError(
+            f"target_session_attrs in --database must be {' or '.join(targets)}: the service writes"
+        )
     root = query.get("sslrootcert")
     if root is not None and not Path(root).is_file():
         raise SettingsError("The file of sslrootcert in --database does not exist: correct it")
 
 
-def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
+def split_url(url: str) -> tuple[SplitResult, dict[str, str]]:
+    """Returns the parts of a URL, and the names in its query."""
     try:
         parts = urlsplit(url)
         query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
@@ -78,9 +88,9 @@ def _is_port(text: str) -> bool:
     return not text or (is_number and 1 <= int(text) <= _MAX_PORT)
 
 
-def explain(error: Exception, url: str, option: str = _OPTION) -> str:
+def explain(error: Exception, url: str, option: str = DATABASE) -> str:
     """Returns a sentence for the operator, with advice. ``option`` is the one with the URL."""
-    return _explain(error, url).replace(_OPTION, option)
+    return _explain(error, url).replace(DATABASE, option)
 
 
 def _explain(error: Exception, url: str) -> str:
@@ -107,6 +117,11 @@ def _explain(error: Exception, url: str) -> str:
         case asyncpg.PostgresError():  # the server, or a pooler, has answered
             advice = _PARAMETER_ADVICE if _UNKNOWN_PARAMETER in str(error) else ""
             return f"The server{place} refuses the connection: {short_reason(error)}{advice}"
+        case asyncpg.TargetServerAttributeNotMatched():
+            return (
+                f"No primary responds{place}: {_STANDBY}. Promote it, or correct the host in "
+                "--database"
+            )
     return f"Cannot reach the PostgreSQL database{place}: {_explain_network(error)}"
 
 
@@ -144,6 +159,10 @@ def short_reason(error: BaseException) -> str:
     """Returns the first line of an error, or its name if it has no text."""
     if isinstance(error, LOST_STATEMENT_ERRORS):
         return LOST_STATEMENT
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return _STANDBY
+    if isinstance(error, TimeoutError) and not str(error):
+        return "the server does not respond"
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -158,7 +177,7 @@ def host_of(url: str) -> str:
 
     It is empty if an @ is outside its place: then the text may be a part of the password.
     """
-    parts, query = _split(url)
+    parts, query = split_url(url)
     credentials, _, hosts = parts.netloc.rpartition("@")
     if url.count("@") > bool(credentials):
         return ""

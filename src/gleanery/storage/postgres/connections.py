@@ -14,7 +14,8 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.scheduling.limits import GroupedLimit
 from gleanery.storage.database import PoolState
-from gleanery.storage.postgres.connect_errors import check_url, explain, short_reason
+from gleanery.storage.postgres.connect_errors import short_reason
+from gleanery.storage.postgres.connecting import Hosts, end
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
     SERVER_DISCONNECTING,
@@ -47,12 +48,12 @@ class ConnectionPool:
 
     def __init__(
         self,
-        url: str,
+        hosts: Hosts,
         size: int,
         scope: TenantScope,
         statement_seconds: float = _STATEMENT_SECONDS,
     ) -> None:
-        self._url = url
+        self._hosts = hosts
         self._size = size
         self._scope = scope
         self._statement_seconds = statement_seconds
@@ -74,15 +75,14 @@ class ConnectionPool:
 
     async def open(self) -> None:
         """Connects once. Raises SettingsError if that fails."""
-        check_url(self._url)
+        self._hosts.check()
         self._is_closing = False  # an earlier attempt has failed
         try:
             self._pool = await asyncpg.create_pool(
-                self._url,
+                connect=self._hosts.connect,
                 min_size=0,  # a minimum would log each attempt to reach a server that is away
                 max_size=self._size,
                 command_timeout=self._statement_seconds,
-                timeout=_ACQUIRE_SECONDS,
                 connection_class=TenantConnection,
                 init=self._initialize,
                 reset=_skip_reset,
@@ -93,13 +93,13 @@ class ConnectionPool:
             raise
         except (ValueError, *CONNECTION_ERRORS) as error:
             await self.close()
-            raise SettingsError(explain(error, self._url)) from None
+            raise SettingsError(self._hosts.explain(error)) from None
 
     async def _initialize(self, connection: Any) -> None:
         try:
             await self._scope.initialize(connection)
         except BaseException:
-            connection.terminate()  # the driver would wait for the server to confirm the end
+            end(connection)  # the driver would wait for the server to confirm the end
             raise
 
     async def change_scope(self, scope: TenantScope, places: WorkerPlaces) -> None:
@@ -126,9 +126,7 @@ class ConnectionPool:
 
     async def _connect(self) -> Any:
         """Opens a connection outside the pool."""
-        return await asyncpg.connect(
-            self._url, timeout=_ACQUIRE_SECONDS, command_timeout=_ACQUIRE_SECONDS
-        )
+        return await self._hosts.connect(command_timeout=_ACQUIRE_SECONDS)
 
     async def close(self) -> None:
         """Closes all connections. Those to a server that does not respond are ended."""
@@ -194,12 +192,19 @@ class ConnectionPool:
         try:
             try:
                 connection = await self._take()
-                is_intact = False
+                is_intact, began = False, time.monotonic()
                 try:
                     yield connection
                     is_intact = True
                 except SERVER_DISCONNECTING:
-                    connection.terminate()
+                    end(connection)
+                    raise
+                except asyncpg.ReadOnlySQLTransactionError:  # the pooler has moved to a standby
+                    end(connection)
+                    await self._end_idle(time.monotonic())
+                    raise
+                except TimeoutError:  # the server may have been away since then
+                    await self._end_idle(began)
                     raise
                 finally:
                     await self._return(connection, is_intact)
@@ -217,7 +222,7 @@ class ConnectionPool:
             if _is_open(connection):
                 if time.monotonic() - last_used <= _MAX_IDLE_SECONDS:
                     return connection
-                connection.terminate()
+                end(connection)
             await self._pool.release(connection)
         return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
 
@@ -229,6 +234,14 @@ class ConnectionPool:
             # that is cancelled would continue.
             with suppress(*CONNECTION_ERRORS):
                 await self._pool.release(connection)
+
+    async def _end_idle(self, time_of_use: float) -> None:
+        """Ends the idle connections that were not used since then."""
+        for connection, last_used in self._idle:
+            if last_used < time_of_use:
+                end(connection)
+        if self._pool is not None:
+            await self._pool.expire_connections()  # those that are idle in asyncpg's pool
 
     async def _release_idle(self) -> None:
         assert self._pool is not None

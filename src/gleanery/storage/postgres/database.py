@@ -26,6 +26,7 @@ from gleanery.storage.database import (
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import distribution, pooling, row_security, schema
 from gleanery.storage.postgres.connect_errors import check_url
+from gleanery.storage.postgres.connecting import Hosts
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.listener import Listener
@@ -56,14 +57,14 @@ class PostgresDatabase:
         self,
         url: str,
         pool_size: int,
-        new_scope: Callable[[], TenantScope] = DetectedScope,
+        new_scope: Callable[..., TenantScope] = DetectedScope,
         listen_url: str | None = None,
         replica_urls: Sequence[str] = (),
         max_replica_lag: float = 30.0,
     ) -> None:
         """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
-        self._url = url
-        self._connections = ConnectionPool(url, pool_size, new_scope())
+        self._hosts = Hosts(url)
+        self._connections = ConnectionPool(self._hosts, pool_size, new_scope())
         self._catalog: ConnectionPool | None = None
         self._replicas = Replicas(replica_urls, pool_size, new_scope, max_replica_lag)
         self._listen_url = listen_url
@@ -85,7 +86,7 @@ class PostgresDatabase:
 
     async def open(self, create: bool = True) -> None:
         if self._listen_url is not None:
-            check_url(self._listen_url, "--listen-database")
+            Hosts(self._listen_url, "--listen-database").check()
         await self._connections.open()
         try:
             await self._detect_distribution()
@@ -102,7 +103,7 @@ class PostgresDatabase:
         if self._replicas.all:
             raise SettingsError(distribution.NO_REPLICAS)
         self._array_statements.clear()
-        self._catalog = ConnectionPool(self._url, 1, DistributedScope())
+        self._catalog = ConnectionPool(self._hosts, 1, DistributedScope())
         await self._catalog.open()
         places = WorkerPlaces(self._read_catalog)
         await self._connections.change_scope(DistributedScope(), places)
@@ -160,11 +161,18 @@ class PostgresDatabase:
         await self.security_warning()
 
     async def schema_state(self, waits: bool = True) -> SchemaState:
+        await self._require_primary()
         if waits:
             return await schema.read_state(self._read_catalog)
         pool = self._catalog or self._connections
         async with pool.read_in_transaction(NO_TENANT) as connection:
             return await schema.read_state_unless_locked(connection)
+
+    async def _require_primary(self) -> None:
+        """Raises Unavailable on a standby. New connections are checked, but a pooler may move."""
+        if (await self._read_catalog("SELECT pg_is_in_recovery()"))[0][0]:
+            await self._connections.expire()
+            raise Unavailable(reason="the server behind the pooler is a standby")
 
     async def distribution_problem(self) -> str | None:
         is_same = await distribution.is_distributed(self._read_catalog) == self._is_distributed

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import asyncpg
-
 from gleanery.errors import Unavailable
 from gleanery.storage.notifications import Subscription, Subscriptions
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connect_errors import short_reason
+from gleanery.storage.postgres.connecting import Hosts
 from gleanery.storage.postgres.errors import CONNECTION_ERRORS
 
 POSTGRES_CHANNEL = "gleanery"
@@ -26,7 +25,7 @@ class Listener:
     """One connection that listens for all nodes' notifications and notifies the subscriptions."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._hosts = Hosts(url)
         self._connection: Any = None
         self._last_response = 0.0
         self._connect_lock = asyncio.Lock()
@@ -59,8 +58,8 @@ class Listener:
     async def _connect(self) -> None:
         """Connects. A failure leaves no connection: it would be open, and would not listen."""
         try:
-            connection: Any = await asyncpg.connect(
-                self._url, timeout=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS
+            connection: Any = await self._hosts.connect(
+                seconds=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS
             )
             self._connection = connection
             await row_security.set_role(connection)

@@ -16,6 +16,7 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Database, Row
 from gleanery.storage.postgres import primary_state, row_security
 from gleanery.storage.postgres.connect_errors import host_of, short_reason
+from gleanery.storage.postgres.connecting import Hosts, end
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.primary_state import (
@@ -30,6 +31,8 @@ from gleanery.storage.tenancy import NO_TENANT
 _log = logging.getLogger("gleanery")
 
 _STATEMENT_SECONDS = 5.0  # a replica that needs longer does not help; then the primary is asked
+# The service does not wait for the end of a statement. The server must not go on with it.
+_SETTINGS = (f"statement_timeout = '{_STATEMENT_SECONDS:.0f}s'",)
 _MAX_CHECK_AGE = 3 * SAMPLE_SECONDS
 
 ReadPrimary = Callable[[str], Awaitable[Sequence[Row]]]
@@ -40,7 +43,8 @@ class Replica:
 
     def __init__(self, url: str, pool_size: int, scope: TenantScope, max_lag: float) -> None:
         self.host = host_of(url)
-        self._connections = ConnectionPool(url, pool_size, scope, _STATEMENT_SECONDS)
+        hosts = Hosts(url, "--replica", is_replica=True)
+        self._connections = ConnectionPool(hosts, pool_size, scope, _STATEMENT_SECONDS)
         self._max_lag = max_lag
         self._is_open = False
         self._was_usable = False
@@ -80,10 +84,14 @@ class Replica:
             await self._connections.open()
             self._is_open = True
         async with self._connections.read(NO_TENANT) as connection:
-            await row_security.security_warning(connection)
-            [row] = await connection.fetch(
-                primary_state.REPLICA_STATE, migrations.newest("postgres")
-            )
+            try:
+                await row_security.security_warning(connection)
+                [row] = await connection.fetch(
+                    primary_state.REPLICA_STATE, migrations.newest("postgres")
+                )
+            except Exception:
+                end(connection)  # a new one takes the role that the replica has by then
+                raise
         is_replica, position, system_identifier, timeline, restored, is_servable, seconds = row
         if not is_replica:
             raise NotUsable("it is a primary: it was promoted, or is another database")
@@ -146,7 +154,7 @@ class _ReplicaConnection:
             raise
         except Exception as error:
             self._replica.leave_out(error)
-            self._connection.terminate()  # the server may not respond to a cancellation either
+            end(self._connection)  # the server may not respond to a cancellation either
             raise
         return rows
 
@@ -161,10 +169,11 @@ class Replicas:
         self,
         urls: Sequence[str],
         pool_size: int,
-        new_scope: Callable[[], TenantScope],
+        new_scope: Callable[[Sequence[str]], TenantScope],
         max_lag: float,
     ) -> None:
-        self.all = [Replica(url, pool_size, new_scope(), max_lag) for url in urls]
+        """Creates them. ``new_scope`` gets further settings for its connections."""
+        self.all = [Replica(url, pool_size, new_scope(_SETTINGS), max_lag) for url in urls]
         self._primary = PrimaryStates()
         self._next = 0
         self._task: asyncio.Task[None] | None = None

@@ -7,7 +7,7 @@ because a transaction pooler gives every transaction another connection of the s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -71,8 +71,11 @@ class TenantScope(Protocol):
 class SessionScope:
     """Role, settings and tenant stay on the connection of the server."""
 
+    def __init__(self, more_settings: Sequence[str] = ()) -> None:
+        self._more_settings = more_settings
+
     async def initialize(self, connection: Any) -> None:
-        settings = (*_PLANNER_SETTINGS, LOCK_TIMEOUT, _ISOLATION)
+        settings = (*_PLANNER_SETTINGS, LOCK_TIMEOUT, _ISOLATION, *self._more_settings)
         await connection.execute("; ".join(f"SET {setting}" for setting in settings))
         await row_security.set_role(connection)
 
@@ -98,7 +101,8 @@ class TransactionScope:
 
     settings: tuple[str, ...] = (*_PLANNER_SETTINGS, LOCK_TIMEOUT)
 
-    def __init__(self) -> None:
+    def __init__(self, more_settings: Sequence[str] = ()) -> None:
+        self._more_settings = more_settings
         self._begin = ""
 
     async def initialize(self, connection: Any) -> None:
@@ -109,7 +113,8 @@ class TransactionScope:
             role = await row_security.role_settings(connection)
         finally:
             await connection.execute("ROLLBACK")
-        set_local = "".join(f"; SET LOCAL {setting}" for setting in (*role, *self.settings))
+        settings = (*role, *self.settings, *self._more_settings)
+        set_local = "".join(f"; SET LOCAL {setting}" for setting in settings)
         self._begin = f"{_BEGIN}{set_local}"
 
     def read(self, connection: Any, organization_id: int) -> AbstractAsyncContextManager[None]:
@@ -128,12 +133,13 @@ class DetectedScope:
     ``docs/decisions/0245-a-pooler-gets-the-tenant-in-each-transaction.md``.
     """
 
-    def __init__(self) -> None:
-        self._scope: SessionScope | TransactionScope = SessionScope()
+    def __init__(self, more_settings: Sequence[str] = ()) -> None:
+        self._more_settings = more_settings
+        self._scope: SessionScope | TransactionScope = SessionScope(more_settings)
 
     async def initialize(self, connection: Any) -> None:
         if isinstance(self._scope, SessionScope) and await has_pooler(connection):
-            scope = TransactionScope()
+            scope = TransactionScope(self._more_settings)
             await scope.initialize(connection)
             self._scope = scope
             return

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
-
-import asyncpg
 
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres import reserved_ids
 from gleanery.storage.postgres.array_statements import ArrayStatement, over_arrays
+from gleanery.storage.postgres.connecting import end
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
 
 T = TypeVar("T")
@@ -73,19 +72,10 @@ async def _roll_back(connection: Any) -> None:
         async with asyncio.timeout(_ROLLBACK_SECONDS):
             await connection.execute("ROLLBACK")
     except Exception:
-        _end(connection)  # the server rolls back what is not committed
+        end(connection)  # the server rolls back what is not committed
     except BaseException:
-        _end(connection)
+        end(connection)
         raise
-
-
-def _end(connection: Any) -> None:
-    """Ends the connection. A lost one has returned to asyncpg's pool, and must not raise an error.
-
-    That error would replace the one of the transaction: a task that is cancelled would continue.
-    """
-    with suppress(asyncpg.InterfaceError):
-        connection.terminate()
 
 
 class PostgresTransaction:
