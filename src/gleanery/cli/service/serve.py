@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from gleanery.cli.service.database import with_database
 from gleanery.cli.service.options import all_settings_options, option, settings_options
+from gleanery.cli.terminal import progress_bars
 from gleanery.errors import SettingsError
+from gleanery.observability.progress import StartProgress
 from gleanery.server.start import serve
 from gleanery.settings import Settings
 from gleanery.storage import migrations
@@ -18,6 +21,9 @@ from gleanery.storage.database import Engine, SchemaState
 from gleanery.storage.engines import open_engine
 
 app = typer.Typer()
+
+_DISTRIBUTED = "The organizations are distributed over the workers."
+_WERE_DISTRIBUTED = "The organizations were distributed already. Nothing was copied."
 
 
 @app.command("serve")
@@ -60,8 +66,9 @@ def migrate_command(
     found = with_database(settings, _describe, create=True, migrate=True, accept_compatible=True)
     typer.echo(found)
     if distribute:
-        with_database(settings, _distribute)
-        typer.echo("The organizations are distributed over the workers.")
+        with progress_bars() as progress:
+            is_new = with_database(settings, partial(_distribute, progress))
+        typer.echo(_DISTRIBUTED if is_new else _WERE_DISTRIBUTED)
 
 
 async def _describe(database: Engine) -> str:
@@ -69,8 +76,8 @@ async def _describe(database: Engine) -> str:
     return warning or "The schema is up to date."
 
 
-async def _distribute(database: Engine) -> None:
-    await database.distribute()
+async def _distribute(progress: StartProgress, database: Engine) -> bool:
+    return await database.distribute(progress)
 
 
 def _check_schema(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import asyncpg
 
 from gleanery.errors import SettingsError
+from gleanery.observability.progress import StartProgress
 from gleanery.storage import migrations
 from gleanery.storage.database import Row, SchemaState, Transaction
 from gleanery.storage.postgres import distribution, row_security
@@ -56,11 +57,18 @@ async def migrate(transaction: Transaction, is_distributed: bool, accept_compati
         await row_security.enable(transaction)
 
 
-async def distribute(transaction: Transaction) -> None:
-    """Distributes the tables over the workers of Citus."""
+async def prepare_role(transaction: Transaction) -> None:
+    """Lets the coordinator of Citus log in to the workers as the serving role."""
     await transaction.run_script(_MIGRATION_SETTINGS)
     await transaction.run_script(ONE_MIGRATION)
-    await distribution.distribute(transaction)
+    await distribution.prepare_role(transaction)
+
+
+async def distribute(transaction: Transaction, progress: StartProgress) -> bool:
+    """Distributes the tables over the workers of Citus. Returns False if they were already."""
+    await transaction.run_script(_MIGRATION_SETTINGS)
+    await transaction.run_script(ONE_MIGRATION)
+    return await distribution.distribute(transaction, progress)
 
 
 async def remove_local_rows(transaction: Transaction) -> None:
