@@ -82,7 +82,6 @@ def test_the_log_names_a_worker_that_hangs(
         client.close()
         service.stop()
     [record] = records(caplog, "unavailable")
-    assert record.reason == (  # type: ignore[attr-defined]
-        f"the database did not answer in time; organization {organization} is on the worker "
-        f"{folder}:5432 of Citus"
+    assert record.reason.endswith(  # type: ignore[attr-defined]
+        f"; organization {organization} is on the worker {folder}:5432 of Citus"
     )

@@ -30,7 +30,6 @@ _ACQUIRE_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0  # for the server to confirm the end of the connections
 _STATEMENT_SECONDS = 30.0
 _NO_FREE_CONNECTION = "Too many requests wait for the database; try again"
-_NO_ANSWER = "the database did not answer in time"
 _MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
 
 
@@ -203,11 +202,11 @@ class ConnectionPool:
             raise Unavailable(reason=self._reason(error, organization_id)) from error
 
     def _reason(self, error: Exception, organization_id: int) -> str:
-        """Says for the log what failed. A timeout tells nothing by itself."""
-        if not isinstance(error, TimeoutError):
-            return short_reason(error)
-        place = self._places and self._places.describe(organization_id)
-        return f"{_NO_ANSWER}; {place}" if place else _NO_ANSWER
+        """Says for the log what failed. A timeout does not name the worker of Citus by itself."""
+        reason, place = short_reason(error), ""
+        if isinstance(error, TimeoutError) and self._places is not None:
+            place = self._places.describe(organization_id)
+        return f"{reason}; {place}" if place else reason
 
     async def _take(self) -> Any:
         assert self._pool is not None, "open() comes first"
