@@ -282,6 +282,7 @@ def test_a_server_that_never_works_is_reported_once(
     wait_until(lambda: len(reasons(caplog)) >= 2)
     standby.server.kill()  # found by a later check than the first ones
     wait_for_usable(client, 0)
+    wait_for_reason(caplog, "it refuses connections: start the server")
     found = reasons(caplog)
     assert sum("correct the host and port in --replica" in reason for reason in found[:2]) == 1
     assert sum("correct its name in --replica" in reason for reason in found) == 1

@@ -24,7 +24,7 @@ ALERTS = GUIDES / "alerts.yml"
 def test_the_metrics_of_dashboard_and_alerts_exist(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    """The metrics exist in a service with all parts: PostgreSQL, TLS and rate limits in Redis."""
+    """The metrics exist in a service with all parts: PostgreSQL, a replica, TLS, Redis."""
     require_programs("openssl")
     machine = Machine(tmp_path / "machine")
     url = f"https://127.0.0.1:{machine.ports[443]}"
@@ -33,7 +33,8 @@ def test_the_metrics_of_dashboard_and_alerts_exist(
     tls = ("--tls-cert", str(machine.certificate), "--tls-key", str(machine.key))
     limits = ("--rate-limit", "600/minute", "--rate-limit-storage", "redis://127.0.0.1:1")
     where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
-    options = (*where, *tls, *limits, "--port", str(machine.ports[443]))
+    replica = ("--replica", "postgresql://127.0.0.1:1/away")
+    options = (*where, *replica, *tls, *limits, "--port", str(machine.ports[443]))
     with Running("serve", *options, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
         running.wait_ready(url, trusted)
         text = httpx2.get(f"{url}/metrics", verify=trusted).text
@@ -82,6 +83,8 @@ HEALTHY = {
     'gleanery_feed_lag_seconds_bucket{more="false",le="+Inf"}': "0+60x40",
     'gleanery_disk_free_bytes{folder="data"}': "1000000000000+0x40",
     "gleanery_postgres_pool_requests_waiting{}": "0+0x40",
+    "gleanery_replicas_configured{}": "2+0x40",
+    "gleanery_replicas_usable{}": "2+0x40",
     "gleanery_worker_restarts_total{}": "1+0x40",
     "process_open_fds{}": "50+0x40",
     "process_max_fds{}": "100+0x40",
@@ -98,6 +101,7 @@ BROKEN = HEALTHY | {
     'gleanery_feed_lag_seconds_bucket{more="false",le="900.0"}': "0+20x40",
     'gleanery_disk_free_bytes{folder="data"}': "1000000000+0x40",
     "gleanery_postgres_pool_requests_waiting{}": "2+0x40",
+    "gleanery_replicas_usable{}": "1+0x40",
     "gleanery_worker_restarts_total{}": "0+1x40",
     "process_open_fds{}": "95+0x40",
     "gleanery_tls_certificate_expiry_timestamp_seconds{}": "1000000+0x40",

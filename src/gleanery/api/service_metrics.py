@@ -47,6 +47,7 @@ def _observe_replicas(metrics: WorkerMetrics, database: Engine) -> None:
     def usable() -> list[ReplicaState]:
         return [state for state in database.replica_states if state.is_usable]
 
+    metrics.observe("gleanery_replicas_configured", lambda: len(database.replica_states))
     metrics.observe("gleanery_replicas_usable", lambda: len(usable()))
     metrics.observe(
         "gleanery_replica_lag_seconds",

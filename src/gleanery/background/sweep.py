@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import Blobs
-from gleanery.errors import Unavailable
+from gleanery.errors import Overloaded, Unavailable
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage import console_sessions, metadata
@@ -78,6 +78,25 @@ class Sweep:
         while True:
             try:
                 await self.run_once()
-            except Exception:
-                _log.exception("sweep failed")
+            except Exception as error:
+                _log_failure(error)
             await asyncio.sleep(self._seconds)
+
+
+def _log_failure(error: Exception) -> None:
+    """Logs one line if every failure is temporary and has a known cause, else a traceback."""
+    failures = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
+    reasons = [_known_reason(failure) for failure in failures]
+    if None in reasons:
+        _log.error("sweep failed", exc_info=error)
+        return
+    _log.warning("the sweep failed, and will be tried again", extra={"reason": reasons[0]})
+
+
+def _known_reason(failure: Exception) -> str | None:
+    """Returns the reason of a temporary failure; None if the cause is not known."""
+    if isinstance(failure, Overloaded):
+        return str(failure)
+    if isinstance(failure, Unavailable) and (failure.reason or failure.__cause__ is None):
+        return failure.reason or str(failure)
+    return None

@@ -101,12 +101,16 @@ def _run() -> int:
 def _check_environment() -> None:
     """Warn about variables without effect. Remove those that Typer would read as a setting.
 
-    Raises SettingsError if a variable is empty: Typer would take it for absent.
+    Raises SettingsError if a variable is empty: Typer would take it for absent. Commands on data
+    do not read the settings of the service.
     """
-    reject_empty_variables(os.environ)
+    is_for_service = not set(sys.argv[1:2]) & DATA_COMMANDS.keys()
+    if is_for_service:
+        reject_empty_variables(os.environ)
     if environment_warnings(os.environ):  # the options are in modules that take time to import
         options = set(_option_variables(get_group(app)))
-        reject_empty_variables(os.environ, options)
+        if is_for_service:
+            reject_empty_variables(os.environ, options)
         for warning in environment_warnings(os.environ, options):
             typer.echo(f"gleanery: warning: {warning}", err=True)
     for name in kubernetes_variables(os.environ):

@@ -9,3 +9,8 @@ Advance = Callable[[int], object]
 
 StartProgress = Callable[[str, int], Advance]
 """Starts a progress report: takes a description and the total number of units."""
+
+
+def no_progress(description: str, total: int) -> Advance:
+    """Reports nothing."""
+    return lambda _: None

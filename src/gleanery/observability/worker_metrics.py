@@ -35,6 +35,7 @@ GAUGES = tuple(
         ("gleanery_postgres_pool_connections_max", "Size of the PostgreSQL pool."),
         ("gleanery_postgres_pool_connections_in_use", "PostgreSQL connections in use."),
         ("gleanery_postgres_pool_requests_waiting", "Requests that wait for a connection."),
+        ("gleanery_replicas_configured", "Replicas that --replica names."),
         ("gleanery_replicas_usable", "Replicas that are read."),
         ("gleanery_replica_lag_seconds", "Lag of the replica that is furthest behind."),
         ("gleanery_redis_fallback_active", "1 while requests are counted without Redis, else 0."),

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage.notifications import Subscription
 
 T = TypeVar("T")
@@ -244,10 +245,11 @@ class Engine(Database, Protocol):
         accepts a newer schema that this program can serve.
         """
 
-    async def distribute(self) -> None:
+    async def distribute(self, progress: StartProgress = no_progress) -> bool:
         """Distributes the tables over the workers of Citus; can be repeated.
 
-        The schema must be this program's. Raises SettingsError without Citus.
+        Returns False if they were distributed already. The schema must be this program's. Raises
+        SettingsError without Citus, or if its coordinator cannot log in to a worker.
         """
 
     async def check_schema(self, accept_compatible: bool = False) -> None:

@@ -55,6 +55,14 @@ def test_a_token_comes_from_a_file(gleanery: CommandLine, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("unknown", [{}, {"GLEANERY_QQQQ": "1"}])
+def test_an_empty_setting_of_the_service_is_ignored(
+    gleanery: CommandLine, unknown: dict[str, str]
+) -> None:
+    done = gleanery_in_process("groups", **gleanery.variables, **unknown, GLEANERY_REPLICA="")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_token_file_that_is_missing_is_a_user_error(gleanery: CommandLine) -> None:
     done = gleanery("groups", "--token-file", "/missing/token")
     assert (done.returncode, done.stderr) == (

@@ -22,6 +22,10 @@ from gleanery.values import timestamps
 app = typer.Typer()
 
 STANDARD_STREAM = Path("-")
+_RUNNING_NODES = (
+    "Nodes that run need no restart. They reject the cursors from before with 410, so that clients "
+    "sync again."
+)
 
 
 @app.command("backup")
@@ -84,7 +88,9 @@ def restored_command(
 ) -> None:
     """Prepare a database that another tool has restored; gleanery restore does this itself.
 
-    Run it before the service starts. It makes every client sync again.
+    It makes every client sync again. On SQLite, stop the service first. On PostgreSQL, run it
+    before the nodes start, or after a failover while they run: they go on, and reject the cursors
+    from before with 410. A node that starts meanwhile refuses to, until the command has ended.
     """
     if settings.database is None:
         _reject_running_service(settings)
@@ -97,6 +103,8 @@ def restored_command(
             migrate=True,
         )
     typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
+    if settings.database is not None:
+        typer.echo(_RUNNING_NODES)
 
 
 def _reject_running_service(settings: Settings) -> None:

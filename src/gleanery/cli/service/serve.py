@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from gleanery.cli.service.database import with_any_schema, with_database
 from gleanery.cli.service.options import all_settings_options, option, settings_options
+from gleanery.cli.terminal import progress_bars
 from gleanery.errors import SettingsError
+from gleanery.observability.progress import StartProgress
 from gleanery.server.start import serve
 from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, SchemaState
 
 app = typer.Typer()
+
+_DISTRIBUTED = "The organizations are distributed over the workers."
+_WERE_DISTRIBUTED = "The organizations were distributed already. Nothing was copied."
 
 
 @app.command("serve")
@@ -58,8 +64,9 @@ def migrate_command(
     for line in with_any_schema(settings, _migrate, create=True):
         typer.echo(line)
     if distribute:
-        with_database(settings, _distribute)
-        typer.echo("The organizations are distributed over the workers.")
+        with progress_bars() as progress:
+            is_new = with_database(settings, partial(_distribute, progress))
+        typer.echo(_DISTRIBUTED if is_new else _WERE_DISTRIBUTED)
 
 
 async def _migrate(database: Engine) -> Sequence[str]:
@@ -73,8 +80,8 @@ def _lines(what: str, listed: Sequence[migrations.Migration]) -> Sequence[str]:
     return [f"{what}: {migration.number:04} {migration.name}" for migration in listed]
 
 
-async def _distribute(database: Engine) -> None:
-    await database.distribute()
+async def _distribute(progress: StartProgress, database: Engine) -> bool:
+    return await database.distribute(progress)
 
 
 def _check_schema(settings: Settings) -> None:

@@ -213,7 +213,14 @@ class ConnectionPool:
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise
-            raise Unavailable(reason=short_reason(error)) from error
+            raise Unavailable(reason=self._reason(error, organization_id)) from error
+
+    def _reason(self, error: Exception, organization_id: int) -> str:
+        """Says for the log what failed. A timeout does not name the worker of Citus by itself."""
+        reason, place = short_reason(error), ""
+        if isinstance(error, TimeoutError) and self._places is not None:
+            place = self._places.describe(organization_id)
+        return f"{reason}; {place}" if place else reason
 
     async def _take(self) -> Any:
         assert self._pool is not None, "open() comes first"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage import migrations
 from gleanery.storage.database import (
     Database,
@@ -24,7 +25,7 @@ from gleanery.storage.database import (
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
-from gleanery.storage.postgres import distribution, pooling, row_security, schema
+from gleanery.storage.postgres import distribution, pooling, row_security, schema, worker_logins
 from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connecting import Hosts
 from gleanery.storage.postgres.connections import ConnectionPool
@@ -138,14 +139,19 @@ class PostgresDatabase:
         await self.security_warning()
         return applied
 
-    async def distribute(self) -> None:
+    async def distribute(self, progress: StartProgress = no_progress) -> bool:
         await distribution.check(self.read)
         try:
-            await self.write_for(NO_TENANT, schema.distribute, None)
+            await self.write_for(NO_TENANT, schema.prepare_role, None)
+            async with self._connections.write(NO_TENANT, None) as connection:
+                await worker_logins.check(connection)
+            work = partial(schema.distribute, progress=progress)
+            is_new = await self.write_for(NO_TENANT, work, None)
         except (Unavailable, asyncpg.PostgresError) as error:
             raise distribution.explain(error, distribution.NOT_DISTRIBUTED) from error
         await self._detect_distribution()
         await self._remove_local_rows()
+        return is_new
 
     async def _remove_local_rows(self) -> None:
         """Does the rest of a distribution, also of one that was interrupted after its commit."""

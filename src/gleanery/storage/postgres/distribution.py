@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.observability.progress import Advance, StartProgress, no_progress
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.tenant_scope import INDEX_SEEKS, LOCK_TIMEOUT
@@ -116,31 +117,39 @@ async def check(fetch: Fetch) -> None:
         raise SettingsError(_NO_WORKERS)
 
 
-async def distribute(transaction: Transaction) -> None:
+async def distribute(transaction: Transaction, progress: StartProgress = no_progress) -> bool:
     """Distributes the tables that are not distributed yet, and restores their policies.
 
-    The caller owns the tables and excludes other callers.
+    Returns False if all were distributed. The caller owns the tables and excludes other callers.
     """
     found = await _distributed_tables(transaction.fetch)
     if missing := {*SHARED_TABLES, *TENANT_TABLES} - found:
-        await _distribute(transaction, missing)
+        await _distribute(transaction, missing, progress("Distributing tables", len(missing)))
     await row_security.enable(transaction, is_distributed=True)
+    await prepare_role(transaction)
+    return bool(missing)
+
+
+async def prepare_role(transaction: Transaction) -> None:
+    """Lets the serving role log in, with its settings. The workers see it after the commit."""
     for can_login, config in await transaction.fetch(_ROLE):
         if not (can_login and _ROLE_CONFIG.issubset(config or ())):
             for statement in _CHANGE_ROLE:
                 await transaction.run_script(statement)
 
 
-async def _distribute(transaction: Transaction, tables: Collection[str]) -> None:
+async def _distribute(transaction: Transaction, tables: Collection[str], advance: Advance) -> None:
     sequences = await transaction.fetch(_SEQUENCES)
     await transaction.run_script(SETTINGS)
     for table in sorted(SHARED_TABLES, key=_reference_order):
         if table in tables:
             await transaction.run_script(_REFERENCE.format(table))
+            advance(1)
     for table in (FIRST_TABLE, *(name for name in TENANT_TABLES if name != FIRST_TABLE)):
         if table in tables:
             colocated = "none" if table == FIRST_TABLE else FIRST_TABLE
             await transaction.run_script(_DISTRIBUTE.format(table, colocated))
+            advance(1)
     for sequence, last_value in sequences:
         if not await transaction.fetch(_CONTINUE_SEQUENCE, sequence, last_value):
             raise SettingsError(f"The sequence {sequence} was lost, so nothing was changed")

@@ -50,7 +50,7 @@ class History(NamedTuple):
         if replica.timeline != self.timeline:
             raise NotUsable(
                 f"it is on timeline {replica.timeline}, and the primary on {self.timeline}: let it "
-                "follow this primary. If it does, run CHECKPOINT on it"
+                "follow this primary. If it does, run CHECKPOINT on the primary and then on it"
             )
         if replica.restore_time != self.restore_time:
             raise NotUsable("it does not have the last gleanery restored yet")

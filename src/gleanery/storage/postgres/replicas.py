@@ -136,6 +136,8 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, TimeoutError):
         return "it does not respond"
+    if isinstance(error, ConnectionRefusedError):
+        return "it refuses connections: start the server"
     return short_reason(error).replace("--database", "--replica")
 
 

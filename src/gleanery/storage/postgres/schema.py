@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 
 from gleanery.errors import SchemaLocked, SettingsError
+from gleanery.observability.progress import StartProgress
 from gleanery.storage import migrations
 from gleanery.storage.database import Row, SchemaState, Transaction
 from gleanery.storage.postgres import distribution, row_security
@@ -62,11 +63,18 @@ async def migrate(transaction: Transaction, is_distributed: bool, accept_compati
     return applied
 
 
-async def distribute(transaction: Transaction) -> None:
-    """Distributes the tables over the workers of Citus."""
+async def prepare_role(transaction: Transaction) -> None:
+    """Lets the coordinator of Citus log in to the workers as the serving role."""
     await transaction.run_script(_MIGRATION_SETTINGS)
     await transaction.run_script(ONE_MIGRATION)
-    await distribution.distribute(transaction)
+    await distribution.prepare_role(transaction)
+
+
+async def distribute(transaction: Transaction, progress: StartProgress) -> bool:
+    """Distributes the tables over the workers of Citus. Returns False if they were already."""
+    await transaction.run_script(_MIGRATION_SETTINGS)
+    await transaction.run_script(ONE_MIGRATION)
+    return await distribution.distribute(transaction, progress)
 
 
 async def remove_local_rows(transaction: Transaction) -> None:

@@ -19,6 +19,7 @@ import orjson
 
 from gleanery.errors import DISK_FULL, SettingsError
 from gleanery.folders import create_private
+from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import (
     ITEM_SEPARATOR,
@@ -112,7 +113,7 @@ class SqliteDatabase:
         work = partial(migrations.apply, self.engine, accept_compatible=accept_compatible)
         return await self.write_for(tenancy.ALL_TENANTS, work, checks_schema=False)
 
-    async def distribute(self) -> None:
+    async def distribute(self, progress: StartProgress = no_progress) -> bool:
         raise SettingsError("Only PostgreSQL with Citus can be distributed: give --database")
 
     async def check_schema(self, accept_compatible: bool = False) -> None:
