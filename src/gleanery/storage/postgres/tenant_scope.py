@@ -130,7 +130,7 @@ class DetectedScope:
     """``SessionScope``; from the first connection with a pooler on, ``TransactionScope``.
 
     A pooler in session mode can change to transaction mode while the service runs. See
-    ``docs/decisions/0245-a-pooler-gets-the-tenant-in-each-transaction.md``.
+    ``docs/decisions/0240-a-pooler-gets-the-tenant-in-each-transaction.md``.
     """
 
     def __init__(self, more_settings: Sequence[str] = ()) -> None:
