@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -9,69 +10,81 @@ from threading import Event
 import pytest
 
 from gleanery.settings import Settings
-from gleanery.storage.maintenance import restore
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
-from tests.support.process import database_options, gleanery_in_process, run_successfully
+from tests.support.process import database_options, gleanery, gleanery_in_process
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.thorough
 
+COUNT = 2000
+
 
 @pytest.fixture
-def settings(postgres: PostgresServer, tmp_path: Path) -> Settings:
+def service(postgres: PostgresServer, tmp_path: Path) -> Iterator[Service]:
     url = postgres.new_database()
-    return Settings(data=tmp_path, database=url, secret_key=SECRET_KEY, port=0, log_level="error")
+    running = Service(
+        Settings(data=tmp_path, database=url, secret_key=SECRET_KEY, port=0, log_level="error")
+    )
+    yield running
+    running.stop()
 
 
-def follow(client: Client, cursor: int) -> tuple[dict[str, int], int]:
-    """Follows the changes from a cursor to the end; returns the values of the outputs by URL."""
-    found: dict[str, int] = {}
+def follow(client: Client, cursor: int, copy: dict[str, int]) -> int:
+    """Applies the changes after a cursor to a copy of the group; returns the last cursor."""
     while True:
         answer = client.get("/v1/changes/group", params={"cursor": cursor})
         assert answer.status_code == 200, answer.text
         page = answer.json()
         for change in page["changes"]:
-            found[change["output"]["source_url"]] = change["output"]["data"]["n"]
+            if change["change"] == "delete":
+                copy.pop(change["output_id"], None)
+            else:
+                copy[change["output_id"]] = change["output"]["data"]["number"]
         cursor = page["cursor"]
         if page["metadata"]["next_cursor"] is None:
-            return found, cursor
+            return int(cursor)
 
 
-def write_until(stop: Event, client: Client) -> int:
-    """Stores one output after another; returns how many."""
-    number = 100
+def use_until(stop: Event, client: Client) -> set[int]:
+    """Deletes the outputs of the job and stores others, again and again; returns the statuses."""
+    statuses, number = set(), COUNT
     while not stop.is_set():
-        client.store("group", output(number, data={"n": number}))
+        stored = client.post("/v1/outputs/group", json=[output(number, job_id="other")])
+        deleted = client.delete("/v1/groups/group/jobs/job")
+        statuses |= {stored.status_code, deleted.status_code}
         number += 1
-    return number - 100
+    return statuses
 
 
-def test_nodes_that_run_go_on_and_clients_sync_again(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(restore, "_BATCH_SIZE", 5)
-    service, stop = Service(settings), Event()
-    with service.client() as client, ThreadPoolExecutor(1) as threads:
-        client.store("group", *(output(n, data={"n": n}) for n in range(50)))
-        _, cursor = follow(client, 0)
-        writer = threads.submit(write_until, stop, client)
+def test_nodes_that_run_pause_and_clients_sync_again(service: Service) -> None:
+    with service.client() as client, ThreadPoolExecutor(2) as threads:
+        client.store("group", *(output(n) for n in range(COUNT)))
+        old_cursor, copy, stop = follow(client, 0, {}), dict[str, int](), Event()
+        restored = threads.submit(
+            gleanery, "restored", "--yes", *database_options(service.settings)
+        )
+        wait_until(lambda: client.get("/v1/outputs/group").status_code == 503)
+        assert "gleanery restored has not ended" in client.get("/readyz").text
+        user = threads.submit(use_until, stop, client)
         try:
-            told = run_successfully("restored", "--yes", *database_options(settings))
+            assert f"Clients will receive {COUNT} outputs again" in restored.result().stdout
+            wait_until(lambda: client.get("/readyz").status_code == 200)
+            cursor = follow(client, 0, copy)
+            wait_until(lambda: client.delete("/v1/groups/group/jobs/job").status_code == 404)
         finally:
             stop.set()
-        written = writer.result()
-        assert "Nodes that run need no restart" in told
-        assert client.get("/v1/changes/group", params={"cursor": cursor}).status_code == 410
-        found, _ = follow(client, 0)
-        assert len(found) == 50 + written
-        assert found == {one["source_url"]: one["data"]["n"] for one in client.items("group")}
-    service.stop()
+        assert user.result() == {200, 404, 503}
+        follow(client, cursor, copy)
+        items = client.items("group", limit=1000)
+        assert {item["root_job_id"] for item in items} == {"other"}
+        assert sorted(copy.values()) == sorted(item["data"]["number"] for item in items)
+        old = client.get("/v1/changes/group", params={"cursor": old_cursor})
+        assert old.status_code == 410
 
 
 def test_the_help_says_when_nodes_may_run() -> None:
     shown = " ".join(gleanery_in_process("restored", "--help").stdout.split())
     assert "On SQLite, stop the service first." in shown
-    assert (
-        "On PostgreSQL, run it before the nodes start, or after a failover while they run" in shown
-    )
+    assert "they answer 503 until the command has ended" in shown

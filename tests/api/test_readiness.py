@@ -162,6 +162,28 @@ def test_a_worker_stops_while_its_database_does_not_respond(on_postgres: Setting
     forwarder.stop()
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("query", ["", "&target_session_attrs=read-write"])
+def test_a_primary_that_is_set_read_only_is_read(
+    on_postgres: Settings, postgres: PostgresServer, query: str
+) -> None:
+    url = on_postgres.database or ""
+    name = urlsplit(url).path[1:]
+    with (
+        worker(replace(on_postgres, database=f"{url}{query}")) as service,
+        service.client() as client,
+    ):
+        client.store("group", OUTPUT)
+        postgres.run(
+            f"ALTER DATABASE {name} SET default_transaction_read_only = on; "
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+        wait_until(lambda: client.get("/v1/outputs/group").status_code == 200)
+        assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}]))
+        assert client.get("/v1/outputs/group").status_code == 200
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+
+
 def test_a_database_that_is_removed_is_unavailable(
     on_postgres: Settings, postgres: PostgresServer
 ) -> None:

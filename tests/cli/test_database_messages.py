@@ -49,6 +49,8 @@ def refused_url(url: str, tmp_path: Path) -> str:
         (f"u:{PASSWORD}@[h/x", "--database is not a valid URL"),
         (f"u:{PASSWORD}@h,i/x?target_session_attrs=any", "target_session_attrs in --database must"),
         (f"u:{PASSWORD}@h/x?y", "--database is not a valid URL"),
+        (f"u:{PASSWORD}@,/x", "--database needs at least one host"),
+        (f"u:{PASSWORD}@/x?host=a,b&port=1,2,3", "--database needs at least one host"),
     ],
 )
 def test_an_invalid_part_of_the_url_is_named(url: str, message: str, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_nothing_is_copied_if_the_coordinator_cannot_log_in_to_a_worker(
     assert message.count("\n") == 1, message
     assert f"cannot log in to the worker {worker.socket_folder}:5432 as {ROLE}" in message
     assert reason in message
-    assert "nothing was changed" in message
+    assert "nothing was copied" in message
     assert ".pgpass" in message
 
     assert distribute(url) == (0, "")

@@ -62,6 +62,7 @@ OVER_ALL = {
     "postgres.primary_state.REPLICA_STATE": "the position of a replica, and its last restore",
     "postgres.reserved_ids.NEW_IDS": "ids from a sequence",
     "postgres.worker_places._WORKER": "the worker of Citus that has the rows of an organization",
+    "postgres.worker_logins._FAILED_LOGINS": "the logins of the coordinator to its workers",
     "postgres.transactions._SKIP_IDS": "the sequences of every table, after a restore",
     "idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
     "idempotency._ANY_EXPIRED": "tells if there are old responses",

@@ -174,6 +174,7 @@ class App:
         database, vault = self._services.database, self._services.vault
         await self._open_database(database)
         await database.check_schema(accept_compatible=True)
+        await metadata.reject_pending_restore(database)
         self._read_keys()
         await metadata.check_or_store_key(database, vault)
         await self._record_link_seconds()

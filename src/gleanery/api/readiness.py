@@ -1,7 +1,7 @@
-"""Readiness of the service: the database can be reached and has a schema that it can serve.
+"""Readiness of the service: the database can be reached, and can be served.
 
 A worker starts without its database, and connects when it can. A worker that finds a schema that it
-cannot serve admits no request that needs the database. See
+cannot serve, or an unfinished restore, admits no request that needs the database. See
 ``docs/decisions/0231-a-migration-says-which-programs-can-go-on.md``.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from gleanery.errors import GleaneryError, Overloaded, SchemaLocked, SettingsError, Unavailable
-from gleanery.storage import migrations
+from gleanery.storage import metadata, migrations
 from gleanery.storage.database import Engine
 
 _log = logging.getLogger("gleanery")
@@ -145,7 +145,11 @@ class Readiness:
             self._keep_schema()
             return
         self._schema_read_at = time.monotonic()
-        problem = migrations.mismatch(engine, schema) or await self._database.distribution_problem()
+        problem = (
+            migrations.mismatch(engine, schema)
+            or await self._database.distribution_problem()
+            or await metadata.pending_restore(self._database)
+        )
         self._warn(migrations.compatibility_warning(engine, schema))
         self._report(None if problem is None else Unavailable(problem), problem or "")
 

@@ -120,7 +120,7 @@ async def record_link_seconds(database: Database, seconds: int) -> None:
 
 
 async def mark_restore_as_pending(transaction: Transaction) -> None:
-    """Prevents that the database is served before ``finish_restore``."""
+    """Prevents that the database is served before ``finish_restore``, also by nodes that run."""
     await transaction.fetch(_SET, _RESTORE_PENDING, "")
 
 
@@ -139,13 +139,20 @@ async def finish_restore(transaction: Transaction) -> None:
     await transaction.fetch(_DELETE, _RESTORE_PENDING)
 
 
-async def reject_pending_restore(database: Database) -> None:
-    """Raises SettingsError if a restore was interrupted.
+async def pending_restore(database: Database) -> str | None:
+    """Returns a sentence if a restore is not finished; None if the database can be served.
 
     A client that syncs by dates would miss the outputs that have no new sequence number yet.
     """
-    if await _read(database, _RESTORE_PENDING) is not None:
-        raise SettingsError("gleanery restored was interrupted: run it again until it ends")
+    if await _read(database, _RESTORE_PENDING) is None:
+        return None
+    return "gleanery restored has not ended: wait for it. If it was interrupted, run it again"
+
+
+async def reject_pending_restore(database: Database) -> None:
+    """Raises SettingsError if a restore is not finished."""
+    if (problem := await pending_restore(database)) is not None:
+        raise SettingsError(problem)
 
 
 async def lock_sweep_clock(transaction: Transaction) -> str | None:

@@ -22,10 +22,8 @@ from gleanery.values import timestamps
 app = typer.Typer()
 
 STANDARD_STREAM = Path("-")
-_RUNNING_NODES = (
-    "Nodes that run need no restart. They reject the cursors from before with 410, so that clients "
-    "sync again."
-)
+_NOTICE_SECONDS = 5.0  # nodes look for a pending restore each second
+_RUNNING_NODES = "Nodes that run answer 503 until this command has ended. They need no restart."
 
 
 @app.command("backup")
@@ -88,23 +86,25 @@ def restored_command(
 ) -> None:
     """Prepare a database that another tool has restored; gleanery restore does this itself.
 
-    It makes every client sync again. On SQLite, stop the service first. On PostgreSQL, run it
-    before the nodes start, or after a failover while they run: they go on, and reject the cursors
-    from before with 410. A node that starts meanwhile refuses to, until the command has ended.
+    It makes every client sync again. On SQLite, stop the service first. On PostgreSQL, nodes may
+    run, as after a failover: they answer 503 until the command has ended.
     """
+    notice_seconds = 0.0 if settings.database is None else _NOTICE_SECONDS
     if settings.database is None:
         _reject_running_service(settings)
     if not yes:
         _confirm_sync()
+    if notice_seconds:
+        typer.echo(_RUNNING_NODES, err=True)
     with progress_bars() as progress:
         count = with_database(
             settings,
-            lambda database: restored_database.complete_restore(database, timestamps.now, progress),
+            lambda database: restored_database.complete_restore(
+                database, timestamps.now, progress, notice_seconds
+            ),
             migrate=True,
         )
     typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
-    if settings.database is not None:
-        typer.echo(_RUNNING_NODES)
 
 
 def _reject_running_service(settings: Settings) -> None:

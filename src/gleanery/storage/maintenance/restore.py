@@ -8,8 +8,11 @@ receives the restored state.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from functools import partial
 
+from gleanery.errors import NotFound
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, console_sessions, group_lock, metadata, organizations
@@ -27,21 +30,28 @@ SELECT name, output_count FROM groups WHERE organization_id = $1 AND NOT deleted
 _RAISE_LAST_SEQ = """
 UPDATE groups SET last_seq = $2 WHERE organization_id = $1 AND last_seq < $2
 """
-# No valid cursor is older than the restore, so no client needs the tombstones.
+# No valid cursor is older than the restore, so no client needs the older tombstones.
 _DELETE_TOMBSTONES = (
-    "DELETE FROM tombstones WHERE organization_id = $1",
-    "DELETE FROM view_tombstones WHERE organization_id = $1",
+    "DELETE FROM tombstones WHERE organization_id = $1 AND seq < $2",
+    "DELETE FROM view_tombstones WHERE organization_id = $1 AND seq < $2",
 )
 _BATCH_SIZE = 1000
 _MIN_SKIPPED_IDS = 3600 * timestamps.SECOND
 
 
-async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: StartProgress) -> int:
+async def complete_restore(
+    engine: Engine,
+    clock: group_lock.Clock,
+    progress: StartProgress,
+    notice_seconds: float = 0.0,
+) -> int:
     """Runs all steps, in short transactions; returns the number of outputs that were resent.
 
-    If it is interrupted, it must be run again before the service starts.
+    Nodes that run are given ``notice_seconds`` to admit no more requests. If it is interrupted, it
+    must be run again before the database is served.
     """
     await engine.write(metadata.mark_restore_as_pending)
+    await asyncio.sleep(notice_seconds)
     await engine.write(console_sessions.delete_all)
     tenants = [engine.for_tenant(id_) for id_ in await organizations.all_ids(engine)]
     last_change = await _last_change(engine, tenants)
@@ -82,7 +92,7 @@ async def _move_groups(restore_time: int, transaction: Transaction) -> None:
     """Moves the change order of all groups of an organization to the restore time."""
     organization_id = transaction.organization_id
     for sql in _DELETE_TOMBSTONES:
-        await transaction.fetch(sql, organization_id)
+        await transaction.fetch(sql, organization_id, restore_time)
     await transaction.fetch(_RAISE_LAST_SEQ, organization_id, restore_time)
     about = AuditAbout()
     await audit.append(transaction, audit.COMMAND_LINE, restore_time, "restore", about)
@@ -99,12 +109,13 @@ async def _resend_outputs(
     advance, resent = progress("Sending outputs again", sum(group[2] for group in groups)), 0
     for database, name, _ in groups:
         step = partial(_resend_batch, name, restore_time, clock)
-        while count := await database.write(step, queue_key=name):
-            resent += count
-            advance(count)
         view_step = partial(_resend_approved_versions, name, restore_time, clock)
-        while await database.write(view_step, queue_key=name):
-            pass
+        with suppress(NotFound):  # a request that began before has deleted the group
+            while count := await database.write(step, queue_key=name):
+                resent += count
+                advance(count)
+            while await database.write(view_step, queue_key=name):
+                pass
     return resent
 
 

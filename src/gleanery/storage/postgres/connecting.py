@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import asyncpg
 
+from gleanery.errors import SettingsError
 from gleanery.storage.postgres.connect_errors import DATABASE, check_url, explain, split_url
 
 _CONNECT_SECONDS = 4.0
@@ -17,8 +18,7 @@ _PRIMARY_TARGETS = ("primary", "read-write")
 # The host cannot be used now, and another one may be the primary.
 _NEXT_HOST_ERRORS = (
     OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
+    asyncpg.PostgresError,
     asyncpg.TargetServerAttributeNotMatched,
 )
 
@@ -38,6 +38,12 @@ class Hosts:
     def check(self) -> None:
         """Raises SettingsError if the URL cannot be used."""
         check_url(self._url, self._option, () if self._is_replica else _PRIMARY_TARGETS)
+        try:
+            urls = _urls_of_hosts(self._url)
+        except ValueError:
+            urls = []
+        if not urls:
+            raise SettingsError(f"{self._option} needs at least one host, and one port or one each")
 
     def explain(self, error: Exception) -> str:
         """Returns a sentence for the operator, who cannot connect because of the error."""
@@ -49,7 +55,7 @@ class Hosts:
         urls = _urls_of_hosts(self._url)
         if self._last is not None:
             urls.sort(key=lambda url: url != self._last)
-        if not self._is_replica and _TARGET not in split_url(self._url)[1]:
+        if not self._is_replica:  # also if the URL says read-write: a read-only primary can be read
             options[_TARGET] = _PRIMARY_TARGETS[0]
         errors: list[Exception] = []
         for number, url in enumerate(urls):

@@ -199,10 +199,6 @@ class ConnectionPool:
                 except SERVER_DISCONNECTING:
                     end(connection)
                     raise
-                except asyncpg.ReadOnlySQLTransactionError:  # the pooler has moved to a standby
-                    end(connection)
-                    await self._end_idle(time.monotonic())
-                    raise
                 except TimeoutError:  # the server may have been away since then
                     await self._end_idle(began)
                     raise

@@ -45,7 +45,7 @@ def _explain(workers: list[str], warnings: list[str]) -> str:
     noun = "worker" if len(workers) == 1 else "workers"
     return (
         f"The coordinator cannot log in to the {noun} {' '.join(workers)} as {row_security.ROLE}"
-        f"{reason}, and nothing was changed: check that each worker runs and allows this login in "
+        f"{reason}, and nothing was copied: check that each worker runs and allows this login in "
         "pg_hba.conf, and that the coordinator's server has a certificate, or a password in its "
         "file .pgpass"
     )
