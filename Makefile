@@ -24,9 +24,9 @@ COMPILE := $(BIN)/python -m compileall -q src
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (2 minutes)"
-	@echo "make test       run the tests on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (about 16 minutes)"
+	@echo "make test       run the tests on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (about 15 minutes)"
 	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers, whole scrapes"
-	@echo "make distributed  run the tests with replicas of PostgreSQL, its versions, PgBouncer and Citus; it says what it needs"
+	@echo "make distributed  run the tests with replicas of PostgreSQL, its versions, PgBouncer and Citus; it says what it needs (25 to 30 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make container  build the image and use it: with Docker or Podman, else with buildah and debootstrap, which it installs"
