@@ -195,8 +195,8 @@ class RequestPipeline:
             response = error_responses.for_error(error_responses.as_service_error(error))
         except GleaneryError as error:
             response = self._response_to(error, request_id)
-        except Exception:
-            response = await self._response_to_unexpected(request_id)
+        except Exception as error:
+            response = await self._response_to_unexpected(error, request_id)
         await self._send(request, response, name, request_id, started)
 
     async def _compress(
@@ -206,12 +206,13 @@ class RequestPipeline:
         thread = self._services.compressions
         return await content_coding.compress(response, operation, codec, organization_id, thread)
 
-    async def _response_to_unexpected(self, request_id: bytes) -> Response:
+    async def _response_to_unexpected(self, error: Exception, request_id: bytes) -> Response:
         """Return 503 if a statement failed because the schema is not this program's; else 500."""
         problem = await self._services.readiness.find_mismatch()
         if problem is not None:
             return self._response_to(problem, request_id)
-        _log.exception("internal error", extra={"request_id": request_id.decode()})
+        # The error is named: after the check above, the current exception can be another one.
+        _log.error("internal error", extra={"request_id": request_id.decode()}, exc_info=error)
         return error_responses.internal_error()
 
     def _response_to(self, error: GleaneryError, request_id: bytes) -> Response:
