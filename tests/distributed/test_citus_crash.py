@@ -16,6 +16,7 @@ from faults import programs
 from faults.citus import CitusCluster, start_citus
 from faults.environment import open_environment
 from faults.postgres_server import PostgresServer
+from faults.processes import is_alive
 from gleanery.settings import Settings
 from tests.support.console_http import sign_in
 from tests.support.outputs import output
@@ -130,6 +131,27 @@ def test_a_worker_that_is_lost_in_a_commit_is_503(citus: CitusCluster, service: 
         worker.kill()
         assert writer.result() == 503
         start_again(worker)
+        wait_until(lambda: store(client, range(1, 3)) == 200)
+        assert len(client.items("group")) == 3
+
+
+def test_a_coordinator_that_is_lost_while_it_waits_for_a_worker_is_503(
+    citus: CitusCluster, service: Service
+) -> None:
+    [worker] = citus.workers
+    with service.client() as client, ThreadPoolExecutor(1) as threads:
+        client.store("group", output(0))
+        wait_for_nobody(worker)
+        writer = threads.submit(store, client, range(1, 3))
+        wait_until(lambda: worker.run(WAITS_FOR_STANDBY) == "1")
+        first, *others = citus.coordinator.processes()
+        os.kill(first, signal.SIGKILL)  # the others notice that, and end
+        assert writer.result() == 503
+        wait_until(lambda: not any(map(is_alive, others)))
+        citus.coordinator.kill()
+        citus.coordinator.start()
+        worker.run("ALTER SYSTEM RESET synchronous_standby_names")
+        worker.run("SELECT pg_reload_conf()")
         wait_until(lambda: store(client, range(1, 3)) == 200)
         assert len(client.items("group")) == 3
 

@@ -31,11 +31,15 @@ _TEMPORARY_STATES = ("25006", "55P03", "58030")
 # worker has stored; the next ids are new.
 _SHARD_KEY = re.compile(r'_pkey_[0-9]+"')
 
-# Citus has lost the connection to a worker in a transaction, and gives no other error code. After
-# its own messages, those of libpq, which Citus passes on while a worker prepares a commit.
-_LOST_WORKER = (
+# Citus has lost the connection to a worker in a transaction, or the coordinator has crashed while
+# it waited for one. Citus gives no other error code. After its own messages, those of libpq, which
+# Citus passes on while a worker prepares a commit.
+_LOST_SERVER = (
     "could not commit transaction",
     "failure on connection marked as essential",
+    "postmaster was shut down",
+    "execution cannot recover from multiple connection failures",
+    "could not establish any connections to the node",
     "server closed the connection unexpectedly",
     "could not receive data from server",
     "could not send data to server",
@@ -54,7 +58,7 @@ def is_temporary(error: Exception) -> bool:
     if isinstance(error, asyncpg.UniqueViolationError):
         return bool(_SHARD_KEY.search(str(error)))  # Citus passes on only the message
     if isinstance(error, asyncpg.InternalServerError):
-        return str(error).startswith(_LOST_WORKER)
+        return str(error).startswith(_LOST_SERVER)
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state[:2] in _TEMPORARY_CLASSES or state in _TEMPORARY_STATES
