@@ -15,6 +15,7 @@ from gleanery.cli.service.options import confirmation, option, settings_options
 from gleanery.cli.terminal import pluralize, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
+from gleanery.storage.database import Engine
 from gleanery.storage.maintenance import restore as restored_database
 from gleanery.storage.sqlite.connections import lock_folder, require_file
 from gleanery.values import timestamps
@@ -94,16 +95,16 @@ def restored_command(
         _reject_running_service(settings)
     if not yes:
         _confirm_sync()
-    if notice_seconds:
-        typer.echo(_RUNNING_NODES, err=True)
     with progress_bars() as progress:
-        count = with_database(
-            settings,
-            lambda database: restored_database.complete_restore(
+
+        async def complete(database: Engine) -> int:
+            if notice_seconds:
+                typer.echo(_RUNNING_NODES, err=True)
+            return await restored_database.complete_restore(
                 database, timestamps.now, progress, notice_seconds
-            ),
-            migrate=True,
-        )
+            )
+
+        count = with_database(settings, complete, migrate=True)
     typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
 
 
