@@ -277,7 +277,8 @@ def test_a_distribution_that_cannot_reach_a_worker_says_why(citus: CitusServer) 
     finally:
         lost.start()
     assert status == 2, messages
-    assert "nothing was changed" in messages
+    # The role belongs to all databases: if another one prepared it, only the logins are checked.
+    assert "nothing was changed" in messages or "nothing was copied" in messages
     assert lost.socket_folder in messages
     assert distribute(url)[0] == 0
 
