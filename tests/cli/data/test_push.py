@@ -285,6 +285,27 @@ def test_a_second_signal_ends_a_push_at_once(gleanery: CommandLine) -> None:
     assert process.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the threads of a process are read in /proc")
+def test_only_the_main_thread_of_a_push_gets_signals(gleanery: CommandLine) -> None:
+    """Another thread would not wake it: a second signal waited until the request timed out."""
+    with _start(gleanery, "push", "prices", "--job", "shop") as process:
+        main, threads = str(process.pid), Path(f"/proc/{process.pid}/task")
+
+        def blocked() -> dict[bool, bool]:
+            return {thread.name == main: _blocks_signals(thread) for thread in threads.iterdir()}
+
+        _send(process, _lines(_items(1)))
+        wait_until(lambda: blocked() == {True: False, False: True})
+        process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode == 0
+
+
+def _blocks_signals(thread: Path) -> bool:
+    [mask] = re.findall(r"^SigBlk:\s+(\w+)$", (thread / "status").read_text(), re.MULTILINE)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return all(int(mask, 16) >> (number - 1) & 1 for number in numbers)
+
+
 @pytest.mark.thorough
 def test_ctrl_c_ends_the_push_of_a_file_at_once(gleanery: CommandLine, tmp_path: Path) -> None:
     push = ("push", "prices", _write(tmp_path, "a.jsonl", _lines(_items(3))), "--job", "shop")

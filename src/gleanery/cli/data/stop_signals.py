@@ -11,6 +11,23 @@ from typing import Self
 _NUMBERS = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
 
 
+@contextmanager
+def kept_from_threads() -> Iterator[None]:
+    """Let no signal to stop go to a thread that the block starts.
+
+    The system may give a second signal to any thread. That would not wake the main thread, which
+    handles it. Windows has no such choice.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)  # a thread inherits the mask
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
 class Stopped(BaseException):
     """The user or the system asks the command to stop. It has the exit status."""
 
