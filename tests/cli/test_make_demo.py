@@ -47,12 +47,14 @@ def make_demo(venv: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 def test_the_installation_shows_its_progress(venv: Path) -> None:
     told = make_demo(venv, "ARGS=--version-that-is-no-option").stdout
     assert "Collecting a-package" in told
     assert (venv / ".runtime").exists()
 
 
+@pytest.mark.thorough
 def test_a_port_in_use_has_an_advice_that_works_with_make(venv: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -236,6 +236,7 @@ def test_a_damaged_database_is_no_pending_migration(tmp_path: Path) -> None:
     assert checked.returncode == 2, checked.stdout
 
 
+@pytest.mark.thorough
 def test_commands_that_restore_update_the_schema(settings: Settings) -> None:
     undo_newest_migration(settings)
     run_successfully("restored", "--yes", *database_options(settings))

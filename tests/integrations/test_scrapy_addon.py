@@ -73,6 +73,7 @@ def started(**values: Any) -> None:
     build_from_crawler(ItemPipelineManager, crawler)
 
 
+@pytest.mark.thorough
 def test_items_without_a_group_are_an_error() -> None:
     with pytest.raises(ValueError, match="set GLEANERY_GROUP"):
         started()

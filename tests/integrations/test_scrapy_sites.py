@@ -31,6 +31,7 @@ print(session_domain("www.shop.co.uk"))
 """
 
 
+@pytest.mark.thorough
 def test_the_list_of_public_suffixes_is_not_downloaded(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _OFFLINE],

@@ -55,6 +55,7 @@ def test_the_variables_are_settings() -> None:
     assert f":{image['GLEANERY_DATA']}" in GUIDE
 
 
+@pytest.mark.thorough
 def test_the_image_runs_the_service_as_a_user_without_rights() -> None:
     [user] = instructions("USER")
     number = user.partition(":")[0]
@@ -117,6 +118,7 @@ def test_the_check_ends_if_the_service_does_not_become_ready(
         server.shutdown()
 
 
+@pytest.mark.thorough
 def test_the_image_does_not_start_without_the_address_of_clients(tmp_path: Path) -> None:
     """Links in responses would be wrong."""
     variables = {"GLEANERY_HOST": "0.0.0.0", "GLEANERY_DATA": str(tmp_path)}

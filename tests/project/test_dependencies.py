@@ -95,6 +95,7 @@ def test_the_command_line_knows_the_modules_of_the_extra_server() -> None:
     assert {name.replace("-", "_").partition(".")[0] for name in names} == SERVER_MODULES
 
 
+@pytest.mark.thorough
 def test_every_dependency_is_imported() -> None:
     assert for_users() <= imported("src") | NOT_YET
 

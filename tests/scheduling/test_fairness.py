@@ -98,6 +98,7 @@ def test_a_single_request_gets_a_database_connection_before_a_crowd(
     service.stop()
 
 
+@pytest.mark.thorough
 def test_an_organization_leaves_database_connections_to_another(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
