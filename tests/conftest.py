@@ -19,6 +19,7 @@ from tests.support.pgbouncer import pooled_server
 from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.s3 import Bucket
@@ -125,8 +126,12 @@ def clock() -> Clock:
 def timed_service(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> Iterator[Service]:
-    """A service whose clock the test moves."""
+    """A service whose clock the test moves, after the first sweep has read it.
+
+    A sweep that read an earlier time would delete what is used now, as if from the future.
+    """
     running = Service(fresh_settings(engine, request, tmp_path / "service"), clock)
+    wait_until(lambda: clock.sweep_readings >= 2)  # one at the start, one of the first sweep
     yield running
     running.stop()
 

@@ -57,6 +57,7 @@ class Clock:
         self.passed = 0
         self.node_jump = 0
         self.server_jump = 0
+        self.sweep_readings = 0
 
     def __call__(self) -> int:
         return timestamps.now() + self.passed + self.node_jump
@@ -86,6 +87,7 @@ class MovedSweepClock(SweepClock):
         moves = self._moves
         passed, node_jump, server_jump = moves.passed, moves.node_jump, moves.server_jump
         time, node_time, monotonic = await super().read()
+        moves.sweep_readings += 1
         jump = server_jump if self._has_server else node_jump
         return Reading(time + passed + jump, node_time + passed + node_jump, monotonic + passed)
 
