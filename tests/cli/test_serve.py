@@ -440,7 +440,7 @@ def test_a_service_starts_with_the_variables_of_kubernetes(tmp_path: Path) -> No
 def test_health_readiness_and_metrics(service: Service) -> None:
     with service.stranger() as nobody:
         assert nobody.get("/healthz").json() == {"status": "ok"}
-        # A test before may have added a migration to this process, which was noticed.
+        # An earlier test may have added a migration to this process, until a second ago.
         wait_until(lambda: nobody.get("/readyz").json() == {"status": "ready"})
         nobody.get("/v1/cookies")
         assert nobody.get("/metrics").headers["content-type"].startswith("text/plain")

@@ -287,7 +287,7 @@ def test_a_second_signal_ends_a_push_at_once(gleanery: CommandLine) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the threads of a process are read in /proc")
 def test_only_the_main_thread_of_a_push_gets_signals(gleanery: CommandLine) -> None:
-    """Another thread would not wake it: a second signal waited until the request timed out."""
+    """A signal to another thread does not wake it: the push would wait for its request."""
     with _start(gleanery, "push", "prices", "--job", "shop") as process:
         main, threads = str(process.pid), Path(f"/proc/{process.pid}/task")
 

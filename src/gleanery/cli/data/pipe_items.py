@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Any
 
-from gleanery.cli.data.stop_signals import StopSignals, kept_from_threads
+from gleanery.cli.data.stop_signals import StopSignals, blocked_in_new_threads
 from gleanery.client.items import FLUSH
 
 FLUSH_SECONDS = 5.0
@@ -40,7 +40,7 @@ class PipeItems:
         self._error: Exception | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        with kept_from_threads():
+        with blocked_in_new_threads():
             threading.Thread(target=self._read, daemon=True).start()
         due = inf  # time at which the items so far are sent
         while (items := self._take(due)) is not None:

@@ -12,11 +12,11 @@ _NUMBERS = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGT
 
 
 @contextmanager
-def kept_from_threads() -> Iterator[None]:
-    """Let no signal to stop go to a thread that the block starts.
+def blocked_in_new_threads() -> Iterator[None]:
+    """Block the signals to stop in each thread that is started here.
 
-    The system may give a second signal to any thread. That would not wake the main thread, which
-    handles it. Windows has no such choice.
+    The kernel may deliver a signal to any thread that does not block it. Python handles it in the
+    main thread, but a delivery to another thread does not wake that. Windows has no signal masks.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
