@@ -16,7 +16,6 @@ BARE_ITEMS = (
     "url_field",
     "key_field",
 )  # OpenAPI can't say that the first needs the second
-SKIPPING = "on_error"  # OpenAPI can't say that it lets invalid items pass
 FITTING = ("url", "format")  # a format can need a URL
 NOT_IN_VIEW = ("approved", "diff")  # OpenAPI can't say that they exclude view=approved
 _OUTPUTS = st.fixed_dictionaries(
@@ -57,8 +56,9 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
     """Removes an example in text, which has no strategy, and what a request cannot guess."""
     row = raw_schema["paths"]["/v1/outputs/{group_id}"]["post"]
     del row["requestBody"]["content"][NDJSON]["example"]
-    unknown = {*BARE_ITEMS, SKIPPING}
-    row["parameters"] = [found for found in row["parameters"] if found["name"] not in unknown]
+    row["parameters"] = [found for found in row["parameters"] if found["name"] not in BARE_ITEMS]
+    [on_error] = [found for found in row["parameters"] if found["name"] == "on_error"]
+    on_error["schema"]["enum"].remove("skip")  # OpenAPI can't say that it accepts invalid items
     _describe_session_documents(raw_schema["paths"])
     _describe_leases(raw_schema)
     for methods in raw_schema["paths"].values():
