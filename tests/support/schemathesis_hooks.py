@@ -87,3 +87,5 @@ def _describe_leases(raw_schema: dict[str, Any]) -> None:
     schemas["LeaseChange"]["properties"]["state"] = {"const": example["state"]}
     for name in ("LeaseIn", "LeaseChange"):
         del schemas[name]["properties"]["format"]
+    # It is refused if the lease has another site than the state.
+    del schemas["LeaseChange"]["properties"]["replace"]
