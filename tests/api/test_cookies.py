@@ -170,7 +170,7 @@ def test_domains_are_normalized(client: Client, given: str, kept: str) -> None:
     ("host", "seen"),
     [
         ("example.com", ["example.com", ".example.com"]),
-        ("WWW.example.com", ["example.com", ".example.com", "www.example.com"]),
+        ("WWW.example.com", [".example.com", "www.example.com"]),
         ("badexample.com", []),
         ("com", []),
         ("127.0.0.1", ["127.0.0.1"]),
@@ -183,6 +183,18 @@ def test_the_domain_filter_lists_what_a_page_on_that_host_sees(
     client.post("/v1/cookies", json=[COOKIE | {"domain": domain} for domain in stored])
     listed = client.get("/v1/cookies", params={"domain": host}).json()
     assert [cookie["domain"] for cookie in listed] == seen
+
+
+@pytest.mark.parametrize("is_host_only", [True, False, None])
+@pytest.mark.parametrize("host", ["example.com", "www.example.com", "other.com"])
+def test_the_domain_filter_of_the_list_and_of_the_export_agree(
+    client: Client, host: str, is_host_only: bool | None
+) -> None:
+    client.post("/v1/cookies", json=[COOKIE | {"hostOnly": is_host_only}])
+    listed = client.get("/v1/cookies", params={"domain": host}).json()
+    exported = client.get("/v1/sessions/export", params={"domain": host}).json()["cookies"]
+    seen = host == "example.com" or (host == "www.example.com" and is_host_only is False)
+    assert [len(listed), len(exported)] == [seen, seen]
 
 
 def test_an_expired_cookie_is_still_listed(client: Client) -> None:

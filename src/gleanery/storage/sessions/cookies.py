@@ -92,7 +92,7 @@ COOKIES = RecordKind[Cookie, CookieOut](
     ),
     name_column="name",
     replaced_columns=("path", "secure", "http_only", "expires", "host_only", "same_site"),
-    visible_if=f"host = $5 OR {HOST_IS_PARENT}",
+    visible_if=f"host = $5 OR NOT host_only AND {HOST_IS_PARENT}",
     alternative_column="partition_site",
     alternative_index="cookies_partitioned",
     find_alternatives="""
