@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import pycountry
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -228,14 +229,37 @@ def test_any_host_is_rejected_or_normalized_once(text: str) -> None:
         ("VN", "Vietnam", "Viet Nam"),
         ("BO", "Bolivia", "Bolivia, Plurinational State of"),
         ("CI", "Ivory Coast", "Côte d'Ivoire", "Cote d’Ivoire"),
-        ("TW", "Taiwan"),
-        ("IR", "Iran"),
+        ("TW", "Taiwan", "Republic of China", "Taiwan (Province of China)"),
+        ("IR", "Iran", "Iran (Islamic Republic of)"),
+        ("VA", "Vatican", "Vatican City State", "Holy See", "The Holy See"),
+        ("XK", "Kosovo", "XKX", "Republic of Kosovo"),
+        ("CN", "China", "PRC", "P.R.C.", "People's Republic of China", "Mainland China"),
+        ("IE", "Ireland", "Republic of Ireland", "Éire"),
+        ("CD", "DR Congo", "Congo - Kinshasa", "Congo, Democratic Republic of the"),
+        ("CG", "Congo", "Republic of Congo", "Congo, Republic of the"),
+        ("GM", "Gambia", "The Gambia", "Gambia, The"),
+        ("HK", "Hong Kong", "Hong Kong SAR China"),
+        ("MM", "Myanmar", "Myanmar (Burma)"),
+        ("PS", "Palestinian Territories", "State of Palestine"),
+        ("VI", "Virgin Islands (U.S.)", "U.S. Virgin Islands"),
         ("CV", "Cabo Verde", "Cape Verde"),
     ],
     ids=lambda names: names[0],
 )
 def test_all_names_of_a_country_have_one_key(names: tuple[str, ...]) -> None:
     assert {countries.country_key(name) for name in names} == {names[0]}
+
+
+@pytest.mark.parametrize("code", ["DE-BY", " DE-BY", "de-by\t", "\u00a0DE-BY\n"])
+def test_white_space_around_a_region_does_not_count(code: str) -> None:
+    assert countries.region_key(code) == "DE-BY"
+
+
+def test_every_name_of_the_standard_belongs_to_one_country() -> None:
+    for country in pycountry.countries:
+        names = [country.alpha_2, country.alpha_3, country.name]
+        names += [getattr(country, kind, country.name) for kind in ("common_name", "official_name")]
+        assert {countries.country_key(name) for name in names} == {country.alpha_2}
 
 
 def test_every_alias_belongs_to_one_country() -> None:

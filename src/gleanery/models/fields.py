@@ -202,7 +202,7 @@ def _type_check(reason: str, *types: type) -> Callable[[Any], Any]:
 
 def _normalize_region(code: str) -> str:
     key = countries.region_key(code)
-    if key is None:
+    if key is None or len(key) != len(code):  # the pattern has no white space
         raise ValueError("expected an ISO 3166-2 code such as DE-BY")
     return key
 
