@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gleanery.client.sessions import hostnames
@@ -106,12 +106,11 @@ DOMAINS = st.builds(
 
 
 def is_seen(domain: str, host: str) -> bool:
-    """Domain matching of RFC 6265, section 5.1.3."""
-    of, at = (
-        hostnames.normalize(domain).removeprefix("."),
-        hostnames.normalize(host).removeprefix("."),
-    )
-    return of == at or (at.endswith(f".{of}") and not hostnames.is_address(at))
+    """Matching of hosts in RFC 6265, section 5.4: a domain without a leading dot is host-only."""
+    of, at = hostnames.normalize(domain), hostnames.normalize(host).removeprefix(".")
+    if not of.startswith("."):
+        return of == at
+    return of.removeprefix(".") == at or (at.endswith(of) and not hostnames.is_address(at))
 
 
 @FEW
@@ -228,6 +227,73 @@ def meaning(value: Any) -> Any:
     if isinstance(value, str):
         return "string", value
     return "number", Decimal(repr(value)) + 0  # and -0.0 is 0
+
+
+def documented(value: Any) -> str:
+    """The canonical text as decision 0004 describes it."""
+    match value:
+        case dict():
+            members = sorted(value.items())
+            return f"{{{','.join(f'{documented(k)}:{documented(v)}' for k, v in members)}}}"
+        case list():
+            return f"[{','.join(map(documented, value))}]"
+        case bool() | None | str():
+            return json.dumps(value, ensure_ascii=False)
+    number = Decimal(repr(value))
+    if abs(number) < 2**53 and number == int(number):
+        return str(int(number))
+    if isinstance(value, int) and (abs(value) >= 10**309 or Decimal(repr(float(value))) != value):
+        return str(value)
+    if Decimal("0.00001") <= abs(number) < 10**16:
+        text = f"{number:f}"
+        return text if "." in text else f"{text}.0"
+    sign, digits, exponent = number.normalize().as_tuple()
+    first, *rest = map(str, digits)
+    power = int(exponent) + len(rest)
+    fraction = f".{''.join(rest)}" if rest else ""
+    return f"{'-' * sign}{first}{fraction}e{power:+d}"
+
+
+@MANY
+@given(VALUES)
+@example(2**53)
+@example(2**60)
+@example([2**63, 2**64, 2**70, 10**16, 1152921504606847000])
+@example([2**70, 1.5e-7, 0.00001, 1e16])
+def test_the_canonical_text_is_the_documented_one(value: Any) -> None:
+    assert json_text.canonical(value).decode() == documented(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (
+            [2**53, 2**53 + 1, 2**60, 2**64 - 1, 10**16, 10**22, 1.5, 1e16, 1e-7, "é"],
+            "4e8325846f6bec7aba6b0a81adaceb65e2ead1e8c7af7dad18881bf685840656",
+        ),
+        (
+            [2**64, -(2**70), 1.5, 1e16],
+            "0d0e543c86550f04757e17faa9a4d27204fe22ed6f61e735d74edb6fa55392f1",
+        ),
+    ],
+)
+def test_a_value_hash_has_not_changed(value: Any, expected: str) -> None:
+    """Otherwise every output with such numbers would be an update after an upgrade."""
+    assert json_text.canonical_hash(value).hex() == expected
+
+
+@MANY
+@given(st.decimals(allow_nan=False, allow_infinity=False), st.sampled_from("eE"))
+def test_a_number_is_kept_or_rejected(number: Decimal, letter: str) -> None:
+    """It never becomes zero or infinite."""
+    text = str(number).replace("E", letter).lower() if letter == "e" else str(number)
+    try:
+        [found] = json_text.decode(f"[{text}]".encode())
+    except json_text.InvalidJson:
+        assert abs(number) > Decimal("1.7e308") or abs(number) < Decimal("3e-324")
+    else:
+        assert (found == 0) == (number == 0)
+        assert abs(Decimal(found) - number) <= abs(number) / 2**52 + Decimal("5e-324")
 
 
 @MANY

@@ -26,9 +26,13 @@ _LONG_FLOAT = b"0000.0"
 _INT64 = range(-(2**63), 2**63)
 # Maps every digit and the decimal point to 0, so that one substring search finds long numbers.
 # A double represents every number of at most 15 digits.
-_DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
+_DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.E", b"0" * 10 + b"e")
 _LONG_NUMBER = b"0" * 16
+# The end of every other number that can be too close to zero for a double. In a string, a quotation
+# mark or another character follows as a rule.
+_SMALL_NUMBER = re.compile(rb"e-000+(?:[,\]}\s\0]|\Z)")
 _COUNTED_BYTES = 64 * 1024  # per step; a thread lets other threads run between two steps
+_NOT_ZERO = re.compile(r"[-0.]*[1-9]")
 _WHITE_SPACE = b" \t\r\n"
 _space = re.compile(r"[ \t\r\n]*")
 _decoder = json.JSONDecoder()
@@ -45,7 +49,7 @@ class InvalidJson(ValueError):
 
 def decode(text: bytes, max_depth: int = MAX_DEPTH) -> Any:
     """Parses UTF-8 JSON. An integer keeps every digit, however it is written."""
-    value = _decode(text, may_lose_digits=_has_long_number(text))
+    value = _decode(text, may_lose_digits=_may_lose_digits(text))
     if len(text.translate(None, _ALL_BUT_BRACKETS)) > 2 * max_depth:
         _check_depth(value, max_depth)
     return value
@@ -54,7 +58,7 @@ def decode(text: bytes, max_depth: int = MAX_DEPTH) -> Any:
 def decode_many(texts: Sequence[bytes], max_depth: int = MAX_DEPTH) -> list[Any]:
     """Parses several texts; searches them together, because one long search is faster than many."""
     joined = b"\0".join(texts)  # no JSON text contains a NUL byte
-    may_lose_digits = _has_long_number(joined)
+    may_lose_digits = _may_lose_digits(joined)
     values = [_decode(text, may_lose_digits) for text in texts]
     brackets = joined.translate(None, _ALL_BUT_BRACKETS_AND_NUL).split(b"\0")
     for value, brackets_of_value in zip(values, brackets, strict=bool(texts)):
@@ -63,8 +67,10 @@ def decode_many(texts: Sequence[bytes], max_depth: int = MAX_DEPTH) -> list[Any]
     return values
 
 
-def _has_long_number(text: bytes) -> bool:
-    return _LONG_NUMBER in text.translate(_DIGITS_TO_ZEROS)
+def _may_lose_digits(text: bytes) -> bool:
+    """Returns True if the fast parser can change a number, all digits of a small one included."""
+    zeros = text.translate(_DIGITS_TO_ZEROS)
+    return _LONG_NUMBER in zeros or _SMALL_NUMBER.search(zeros) is not None
 
 
 def _decode(text: bytes, may_lose_digits: bool) -> Any:
@@ -101,6 +107,8 @@ def _parse_number(text: str) -> int | float:
     double = float(text)
     if math.isinf(double):
         raise InvalidJson("a number beyond the range of a double")
+    if not double and _NOT_ZERO.match(text):
+        raise InvalidJson("a number too close to zero for a double")
     if abs(double) < _EXACT_INTEGERS:
         return double
     exact = Decimal(text)
@@ -278,32 +286,24 @@ def canonical(value: Any) -> bytes:
     """Writes the canonical text, which is the same for all JSON texts with equal values.
 
     Members are sorted by code point. There is no white space, and strings have the fewest escapes.
-    A number below 2^53 without a fraction is written as an integer. Any other number that a double
-    represents is written as the shortest decimal of that double. Other integers keep their digits.
+    A number below 2^53 without a fraction is written as an integer. Any other number that is the
+    shortest decimal of a double is written as this decimal, without an exponent from 0.00001 to
+    below 10^16, otherwise like 1.5e-7 and 1e+16. Other integers keep their digits.
     """
     if isinstance(value, str):
         return encode(value)
     try:
         text = orjson.dumps(value, option=_CANONICAL)
     except TypeError:  # an integer of more than 53 bits
-        return _encode_sorted(_normalize_numbers(value))
+        return orjson.dumps(_normalize_numbers(value), option=orjson.OPT_SORT_KEYS)
     if _INTEGRAL_FLOAT.search(text):  # a float such as 1.0, or a string that contains one
-        return _encode_sorted(_normalize_numbers(value))
+        return orjson.dumps(_normalize_numbers(value), option=orjson.OPT_SORT_KEYS)
     return text
 
 
 def canonical_hash(value: Any) -> bytes:
     """Returns the SHA-256 of the canonical text."""
     return hashlib.sha256(canonical(value)).digest()
-
-
-def _encode_sorted(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode(
-            "utf-8"
-        )
 
 
 def _normalize_numbers(value: Any) -> Any:
@@ -318,10 +318,14 @@ def _normalize_numbers(value: Any) -> Any:
     return value
 
 
-def _as_double(integer: int) -> int | float:
-    """Returns the double with this integer as its shortest decimal; else the integer."""
+def _as_double(integer: int) -> Any:
+    """Returns the double whose shortest decimal is this integer; else the digits as a fragment.
+
+    Whoever changes the text of a number changes ``value_hash``: every stored output that has such a
+    number would be an update when it is sent again in other bytes.
+    """
     try:
         double = float(integer)
     except OverflowError:
-        return integer
-    return double if Decimal(repr(double)) == integer else integer
+        return as_fragment(b"%d" % integer)
+    return double if Decimal(repr(double)) == integer else as_fragment(b"%d" % integer)
