@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 MAX_DETAILS = 100
-"""The most problems that one response lists, so that a response is never large."""
+"""The most details that one response lists, so that a response is never large."""
+MORE_PROBLEMS = "more_problems"
+"""Type of the detail that says that not every problem is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,17 @@ class GleaneryError(Exception):
         self.details = details
 
 
+def first_problems(details: Sequence[ErrorDetail]) -> Sequence[ErrorDetail]:
+    """Return at most ``MAX_DETAILS`` problems. If there are more, the last detail says so."""
+    if len(details) <= MAX_DETAILS:
+        return details
+    msg = f"There are more problems: only the first {MAX_DETAILS - 1} are listed"
+    more = ErrorDetail(details[0].loc[:1], msg, MORE_PROBLEMS)
+    return (*details[: MAX_DETAILS - 1], more)
+
+
 class InvalidRequest(GleaneryError):
-    """The request fails validation; every problem is one detail."""
+    """The request fails validation; each problem is one detail."""
 
 
 class Unauthenticated(GleaneryError):
@@ -137,7 +148,9 @@ class ReferenceNotFound(GleaneryError):
     """The body refers to records that do not exist; each of the first ones is one detail."""
 
     def __init__(self, *details: ErrorDetail, positions: Collection[int]) -> None:
-        super().__init__(*details)
+        super().__init__(*first_problems(details))
+        self.references = details
+        """The first problems, without a note that there are more."""
         self.positions = positions
         """The positions of all elements with such a reference."""
 

@@ -105,6 +105,88 @@ def test_opening_brackets_in_strings_are_just_text(client: Client) -> None:
     client.store("group", *(OUTPUT | {"key": str(n), "data": {"t": "size [{"}} for n in range(300)))
 
 
+# --- one rule for every way in ------------------------------------------------------------------
+
+LARGE_TEXT = "x" * (4 * 1024 * 1024)  # such a batch is prepared in a process of its own
+WAYS = ("array", "lines", "large array", "large lines", "bare items", "lines of bare items")
+
+
+def send_text(client: Client, way: str, text: str) -> Any:
+    """Sends the JSON text of an output, or of the data of an output, in one of the ways in."""
+    query = "?job_id=j&url_field=url" if "bare" in way else ""
+    texts = [text]
+    if "large" in way:
+        texts.append(json.dumps(OUTPUT | {"source_url": "large", "data": {"a": LARGE_TEXT}}))
+    if "lines" in way:
+        body, headers = "\n".join(texts), {"Content-Type": "application/x-ndjson"}
+    else:
+        body, headers = f"[{','.join(texts)}]", JSON
+    return client.post(f"/v1/outputs/group{query}", content=body, headers=headers)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("number", "is_valid"),
+    [
+        *((number, False) for number in ("1e400", "-1e400", "1e-400", "-1.5E-400", "1e-0324")),
+        *((number, False) for number in (f"0.{'0' * 400}1", f"1{'0' * 400}.0", "2e-324")),
+        *((number, True) for number in ("5e-324", "1e-323", "0e-400", "-0.0E-400", "1e308")),
+    ],
+)
+def test_a_number_beyond_a_double_is_an_error_in_both_directions(
+    client: Client, way: str, number: str, is_valid: bool
+) -> None:
+    member = "url" if "bare" in way else "source_url"
+    data = f'{{"a":[{number}]}}' if "bare" not in way else f"[{number}]"
+    rest = '"job_id":"j",' if "bare" not in way else ""
+    answer = send_text(client, way, f'{{{rest}"{member}":"u","data":{data}}}')
+    assert answer.status_code == (200 if is_valid else 422), answer.text
+    if not is_valid:
+        assert "double" in faults(answer)[0]["msg"]
+        assert client.get("/v1/outputs/group").status_code == 404
+
+
+@pytest.mark.parametrize("number", ["1e400", "1e-400"])
+def test_a_number_beyond_a_double_is_an_error_in_other_bodies(client: Client, number: str) -> None:
+    bodies = {
+        ("PUT", "/v1/groups/group"): f'{{"schema": {{"minimum": {number}}}}}',
+        ("POST", "/v1/cookies"): json.dumps([COOKIE])[:-2] + f', "expires": {number}}}]',
+    }
+    for (method, path), body in bodies.items():
+        answer = client.request(method, path, content=body, headers=JSON)
+        assert locs(answer) == [["body"]]
+
+
+@pytest.mark.parametrize("text", ["article-12345", "1e-400", "2e-1234, x", "[1e-400]", "a 1e-400"])
+def test_a_text_that_looks_like_such_a_number_is_kept(client: Client, text: str) -> None:
+    client.store("group", OUTPUT | {"data": {"a": text, text: 0.5}})
+    assert client.items("group")[0]["data"] == {"a": text, text: 0.5}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("member", ["source_url", "key"])
+def test_an_empty_url_or_key_is_an_error(client: Client, way: str, member: str) -> None:
+    """All outputs with such a key would be one."""
+    if "bare" in way and member == "key":
+        pytest.skip("a bare item has no key")
+    output = {"url": ""} if "bare" in way else OUTPUT | {member: ""}
+    answer = send_text(client, way, json.dumps(output))
+    assert answer.status_code == 422
+    first = faults(answer)[0]
+    assert first["loc"] == ["body", "0", "url" if "bare" in way else member]
+    assert client.get("/v1/outputs/group").status_code == 404
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_member_given_twice_has_its_last_value(client: Client, way: str) -> None:
+    text = '{"job_id":"x","job_id":"j","source_url":"x","source_url":"u","data":{"a":1},"data":%s}'
+    if "bare" in way:
+        text = '{"url":"x","url":"u","a":1,"a":2}%.0s'
+    assert send_text(client, way, text % '{"a":1,"a":2}').status_code == 200
+    item = client.items("group")[0]
+    assert (item["root_job_id"], item["source_url"], item["data"]["a"]) == ("j", "u", 2)
+
+
 # --- number of values ---------------------------------------------------------------------------
 
 _MANY = 1_000_001

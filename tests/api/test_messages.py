@@ -396,10 +396,188 @@ def test_a_violation_names_the_expected_types(client: Client) -> None:
     ]
 
 
+# --- lengths and bounds -------------------------------------------------------------------------
+
+
 def test_a_text_that_is_too_long_is_counted_in_characters(client: Client) -> None:
     long = client.put("/v1/groups/group", json={"display_name": "x" * 201})
-    assert long.json()["detail"][0]["msg"] == "expected at most 200 characters"
+    assert problem(long, 422)[1] == "expected at most 200 characters"
     query = client.get("/v1/outputs/group", params={"country": "x" * 101})
-    assert query.json()["detail"][0]["msg"] == "expected at most 100 characters"
-    many = client.put("/v1/groups/group", json={"key_fields": ["x"] * 1000})
-    assert "characters" not in many.json()["detail"][0]["msg"]
+    assert problem(query, 422)[1] == "expected at most 100 characters"
+    empty = client.post("/v1/outputs/group", params={"job_id": "j", "url_field": ""}, json=[])
+    assert problem(empty, 422)[1] == "expected at least 1 character"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("PUT", "groups", {"key_fields": [f"f{n}" for n in range(17)]}, "at most 16 elements"),
+        ("PUT", "groups", {"key_fields": []}, "at least 1 element"),
+        ("POST", "reviews", {"output_ids": ["0" * 32] * 1001}, "at most 1000 elements"),
+        ("POST", "reviews", {"output_ids": []}, "at least 1 element"),
+        (
+            "POST",
+            "reviews",
+            {"findings": [{"output_id": "0" * 32}] * 1001},
+            "at most 1000 elements",
+        ),
+    ],
+)
+@pytest.mark.parametrize("unknown", [{}, {"unknown": 1}])
+def test_a_list_is_counted_in_elements(
+    client: Client,
+    method: str,
+    path: str,
+    body: dict[str, Any],
+    expected: str,
+    unknown: dict[str, Any],
+) -> None:
+    review = {"job_id": "j", "status": "approved"} if path == "reviews" else {}
+    answer = client.request(method, f"/v1/{path}/group", json={**body, **review, **unknown})
+    assert answer.status_code == 422
+    found = answer.json()["detail"]
+    assert len(found) == 1 + len(unknown)
+    assert (found[-1]["loc"], found[-1]["msg"]) == (["body", *body], f"expected {expected}")
+
+
+def test_the_files_of_an_output_are_counted_in_elements(client: Client) -> None:
+    files = [{"field": "f", "file_url": "https://a.example/f"}] * 201
+    answer = client.post("/v1/outputs/group", json=[OUTPUT | {"files": files}])
+    assert problem(answer, 422) == (["body", "0", "files"], "expected at most 200 elements")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("limit=-1", "Input should be greater than or equal to 1"),
+        ("limit=0", "Input should be greater than or equal to 1"),
+        ("limit=1001", "Input should be less than or equal to 1000"),
+        ("limit=99999999999999999999", "Input should be less than or equal to 1000"),
+        ("cursor=-1", "Input should be greater than or equal to 0"),
+        ("cursor=9223372036854775808", f"Input should be less than or equal to {2**63 - 1}"),
+        *((f"limit={text}", "expected a whole number in digits") for text in ("", "1_0", "-0")),
+        *((f"limit={text}", "expected a whole number in digits") for text in ("%2B1", "1.0", "x")),
+        (f"limit={'9' * 5000}", "expected a whole number in digits"),
+    ],
+)
+def test_a_number_out_of_bounds_names_its_own_bound(
+    client: Client, query: str, expected: str
+) -> None:
+    name = query.partition("=")[0]
+    answer = client.get(f"/v1/outputs/group?{query}")
+    assert problem(answer, 422) == (["query", name], expected)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *(f"outputs/group?{name}=" for name in ("job_id", "url", "country", "region")),
+        *(f"exports/group?{name}=" for name in ("job_id", "url", "country", "region")),
+        *("groups/group/fields?job_id=", "reviews/group/sample?job_id=", "files?source_url="),
+        *("cookies?domain=", "local-storage?domain=", "sessions?domain=", "sessions?profile="),
+        *(f"sessions/export?{name}=" for name in ("domain", "url", "profile", "group_id")),
+    ],
+)
+def test_an_empty_filter_is_an_error(client: Client, target: str) -> None:
+    client.store("group", OUTPUT)
+    location, _ = problem(client.get(f"/v1/{target}"), 422)
+    assert location == ["query", target.partition("?")[2].rstrip("=")]
+
+
+# --- many problems ------------------------------------------------------------------------------
+
+MORE = {"msg": "There are more problems: only the first 99 are listed", "type": "more_problems"}
+
+
+@pytest.mark.parametrize("count", [99, 100, 101, 500])
+@pytest.mark.parametrize("target", ["cookies", "outputs/group", "outputs/group as bare items"])
+def test_a_list_of_problems_says_that_there_are_more(
+    client: Client, target: str, count: int
+) -> None:
+    path, *is_bare = target.split(" as ")
+    bare = "?job_id=j&url_field=url" if is_bare else ""
+    record = OUTPUT | {"data": 1} if path.startswith("outputs") else {"domain": "a.com", "name": 1}
+    each = 1 if path.startswith("outputs") else 2
+    answer = client.post(f"/v1/{path}{bare}", json=[record] * count)
+    assert answer.status_code == 422
+    found = answer.json()["detail"]
+    assert len(found) == min(count * each, 100)
+    notes = [one for one in found if one["type"] == "more_problems"]
+    assert notes == ([{"loc": ["body"], **MORE}] if count * each > 100 else [])
+    assert not notes or found[-1] == notes[0]
+
+
+def test_the_problems_of_lines_say_that_there_are_more(client: Client) -> None:
+    lines = "\n".join(["{}"] * 150)
+    found = client.post("/v1/outputs/group", content=lines, headers=NDJSON).json()["detail"]
+    assert [one["type"] for one in found[-2:]] == ["more_problems", "stopped"]
+
+
+def test_unknown_files_say_that_there_are_more(client: Client) -> None:
+    files = [{"field": "a", "id": f"{number:032x}"} for number in range(200)]
+    answer = client.post("/v1/outputs/group", json=[OUTPUT | {"files": files}])
+    assert answer.status_code == 404
+    found = answer.json()["detail"]
+    assert (len(found), found[-1]) == (100, {"loc": ["body"], **MORE})
+    skipped = client.post("/v1/outputs/group?on_error=skip", json=[OUTPUT | {"files": files}])
+    errors = skipped.json()["errors"]
+    assert [len(errors), {one["type"] for one in errors}] == [100, {"not_found"}]
+
+
+def test_many_unknown_members_say_that_there_are_more(client: Client) -> None:
+    unknown = {f"member {number}": 1 for number in range(12)}
+    cookie = {"domain": "a.com", "name": "n", "value": "v"}
+    found = client.post("/v1/cookies", json=[cookie | unknown]).json()["detail"]
+    assert len(found) == 11
+    assert found[-1] == {
+        "loc": ["body", "0"],
+        "msg": "has 2 more unknown members",
+        "type": "more_problems",
+    }
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("PUT", "/v1/groups/%ff", 422),
+        ("POST", "/v1/outputs/%ff", 422),
+        ("GET", "/v1/outputs/%ff", 404),
+        ("DELETE", "/v1/groups/%ff", 404),
+        ("DELETE", "/v1/groups/group/jobs/%ff", 404),
+    ],
+)
+def test_a_name_that_is_not_utf8(client: Client, method: str, path: str, status: int) -> None:
+    client.store("group", OUTPUT)
+    location, msg = problem(
+        client.request(method, path, json={} if method == "PUT" else []), status
+    )
+    assert location[0] == "path"
+    assert status == 404 or msg == "expected percent-encoded UTF-8"
+
+
+def test_a_name_that_is_not_utf8_needs_a_token(service: Service) -> None:
+    with service.stranger() as stranger:
+        assert stranger.put("/v1/groups/%ff", json={}).status_code == 401
+
+
+CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda text: f"{ord(text):02x}")
+def test_a_name_has_no_control_character(client: Client, control: str) -> None:
+    answer = client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": f"a{control}b"}])
+    location, msg = problem(answer, 422)
+    assert location == ["body", "0", "job_id"]
+    assert "control characters" in msg
+    path = f"/v1/groups/a%{ord(control):02x}b"
+    path = path if ord(control) < 0x80 else f"/v1/groups/a%c2%{ord(control):02x}b"
+    assert problem(client.put(path, json={}), 422) == (["path", "group_id"], msg)
+
+
+@pytest.mark.parametrize("text", ["\u00a0", "\u2028", "\u2029", "\ufeff"])
+def test_other_characters_of_a_name_are_kept(client: Client, text: str) -> None:
+    client.store("group", OUTPUT | {"job_id": f"a{text}b"})
+    assert client.items("group")[0]["root_job_id"] == f"a{text}b"

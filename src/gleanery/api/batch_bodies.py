@@ -14,7 +14,7 @@ from gleanery.api.binding import (
     error_details,
     validate_with_model,
 )
-from gleanery.errors import MAX_DETAILS, ErrorDetail, InvalidRequest
+from gleanery.errors import MAX_DETAILS, ErrorDetail, InvalidRequest, first_problems
 from gleanery.models import batches, elements
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.requests import Output, OutputIn
@@ -97,14 +97,14 @@ def _parse_texts(texts: dict[int, bytes], max_depth: int, options: BatchOptions)
         try:
             outputs[position] = to_output(json_text.decode(text, max_depth))
         except (json_text.InvalidJson, ValidationError) as error:
-            if len(details) < MAX_DETAILS:  # a description takes as long as the validation
+            if len(details) <= MAX_DETAILS:  # a description takes as long as the validation
                 details += _describe(position, text, error)
             elif not options.skips_invalid:
                 break
     if options.skips_invalid:
         return batches.without_invalid(texts, outputs, details, mapping)
     if details:
-        raise InvalidRequest(*details[:MAX_DETAILS])
+        raise InvalidRequest(*first_problems(details))
     return batches.from_outputs([*outputs.values()], [*texts])
 
 

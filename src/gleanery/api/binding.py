@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from enum import Enum
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, get_origin
+from typing import Annotated, Any, NamedTuple, get_origin
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from gleanery.api.body_decoding import Body
@@ -20,10 +20,11 @@ from gleanery.errors import (
     ErrorDetail,
     InvalidRequest,
     UnsupportedMedia,
+    first_problems,
     no_record,
 )
 from gleanery.http import Request
-from gleanery.models.fields import Name
+from gleanery.models.fields import Name, StoredName, as_validation_error
 from gleanery.models.inputs import UNKNOWN_NAME
 from gleanery.models.requests import OutputIn
 from gleanery.scheduling.byte_limits import ByteReservation
@@ -66,7 +67,7 @@ def bind_path(names: dict[str, str], creates_resource: bool) -> None:
     """Check the names in the path. An invalid name gets 404, unless it may be a new one."""
     for parameter, text in names.items():
         try:
-            _check_name(text)
+            _check_name(text, creates_resource)
         except ValidationError as error:
             if not creates_resource:
                 raise no_record(parameter) from None
@@ -74,9 +75,21 @@ def bind_path(names: dict[str, str], creates_resource: bool) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _check_name(text: str) -> str:
-    name: str = _validator(Name).validate_python(text)
+def _check_name(text: str, is_new: bool) -> str:
+    name: str = _validator(_NewPathName if is_new else _PathName).validate_python(text)
     return name
+
+
+def _check_encoding(text: str) -> str:
+    """Reject the surrogates by which the router replaces bytes that are not UTF-8."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("expected percent-encoded UTF-8")
+    return text
+
+
+_CheckedEncoding = AfterValidator(as_validation_error("path_encoding", _check_encoding))
+_NewPathName = Annotated[Name, _CheckedEncoding]
+_PathName = Annotated[StoredName, _CheckedEncoding]
 
 
 # --- query --------------------------------------------------------------------------------------
@@ -279,7 +292,8 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     try:
         return _validator(type_).validate_python(value)
     except ValidationError as error:
-        raise InvalidRequest(*error_details(("body",), error)) from None
+        details = [*error_details(("body",), error)]
+        raise InvalidRequest(*first_problems(details)) from None
 
 
 def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
@@ -293,10 +307,10 @@ def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
             )
         except ValidationError as error:
             details += error_details(("body",), error, first_index=start)
-        if len(details) >= MAX_DETAILS:
+        if len(details) > MAX_DETAILS:
             break
     if details:
-        raise InvalidRequest(*details[:MAX_DETAILS])
+        raise InvalidRequest(*first_problems(details))
     return validated
 
 
@@ -321,12 +335,12 @@ def _too_many_records(limit: int, advice: str) -> InvalidRequest:
 def error_details(
     loc: tuple[str, ...], error: ValidationError, first_index: int | None = None
 ) -> Iterable[ErrorDetail]:
-    """Yield pydantic's errors without the values, which may be credentials.
+    """Yield pydantic's first errors without the values, which may be credentials.
 
     The errors of a part of an array have indexes in this part, which starts at the first index.
     """
     found_errors = error.errors(include_url=False, include_input=False)
-    for found in found_errors[:MAX_DETAILS]:
+    for found in found_errors[: MAX_DETAILS + 1]:
         path = found["loc"]
         if first_index is not None:
             path = (first_index + int(path[0]), *path[1:])
@@ -336,9 +350,16 @@ def error_details(
 def _message(error: ErrorDetails) -> str:
     if error["type"] == UNKNOWN_NAME:
         return _suggestion(str(error["loc"][-1]), **error["ctx"])
-    if error["type"] == "too_long" and error["ctx"]["field_type"] == _TEXT_FIELD:
-        return f"expected at most {error['ctx']['max_length']} characters"
+    if error["type"] in ("too_long", "too_short"):
+        return _length_message(error["ctx"])
     return _MESSAGES.get(error["type"], error["msg"])
+
+
+def _length_message(context: Mapping[str, Any]) -> str:
+    unit = "character" if context["field_type"] == _TEXT_FIELD else "element"
+    bound, length = ("least", "min_length") if "min_length" in context else ("most", "max_length")
+    number = context[length]
+    return f"expected at {bound} {number} {unit}{'' if number == 1 else 's'}"
 
 
 def _suggestion(name: str, noun: str, known: frozenset[str]) -> str:

@@ -54,7 +54,9 @@ DESCRIPTIONS = {
     415: "The operation does not accept the Content-Type or Content-Encoding of the body. JSON and "
     "NDJSON may have Content-Encoding gzip or zstd, a file may have none.",
     416: "The requested range starts after the end of the file.",
-    422: "The request fails validation; the first 100 problems are listed.",
+    422: "The request fails validation. At most 100 problems are listed; if there are more, the "
+    "last one has the type `more_problems`. An output that violates the group's schema is always "
+    "listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
     431: "The request line and the headers are too large.",
     500: "Internal error; the log has details under the request id.",

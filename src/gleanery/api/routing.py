@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from gleanery.api.operations import Operation
-from gleanery.errors import MethodNotAllowed, NotFound, no_record
+from gleanery.errors import MethodNotAllowed, NotFound
 
 _MAX_CACHED_PATH = 512
 _UPLOAD_ADVICE = "; curl -T sends PUT: add -X POST"
@@ -63,7 +63,8 @@ class Router:
                 if node.parameter is None:
                     raise _no_route(raw_path)
                 name, child = node.parameter
-                parameters[name] = _decode(segment, name)
+                # Binding rejects text that is not UTF-8, after the authentication.
+                parameters[name] = unquote_to_bytes(segment).decode("utf-8", "surrogateescape")
             parent, node = node, child
         if not node.operations:
             raise _no_route(raw_path)
@@ -74,13 +75,6 @@ class Router:
             is_upload = method == "PUT" and "POST" in node.operations
             raise MethodNotAllowed(node.operations, _UPLOAD_ADVICE if is_upload else "")
         return Match(node.operations[method], parameters)
-
-
-def _decode(segment: str, parameter: str) -> str:
-    try:
-        return unquote_to_bytes(segment).decode("utf-8")
-    except UnicodeDecodeError:
-        raise no_record(parameter) from None
 
 
 def _no_route(raw_path: bytes) -> NotFound:

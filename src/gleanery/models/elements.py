@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeGuard
+from typing import Annotated, Any, NamedTuple, TypeGuard
 
 import msgspec
 from pydantic import ValidationError
@@ -20,12 +20,15 @@ _EXPECTED_KEY = (
 )
 
 
+_NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+
+
 class IdentityFields(msgspec.Struct, gc=False):
     """The members that identify an output, if the group's rules do not use its data."""
 
     job_id: str
-    source_url: str
-    key: str | None = None
+    source_url: _NonEmpty
+    key: _NonEmpty | None = None
 
 
 decode_identity = msgspec.json.Decoder(IdentityFields).decode
@@ -109,8 +112,9 @@ def to_output(record: Any) -> Output:
             isinstance(job_id, str)
             and _is_name(job_id)
             and _is_text(source_url)
+            and source_url
             and isinstance(data, dict)
-            and (key is None or _is_text(key))
+            and (key is None or (_is_text(key) and key))
             and (tags is None or isinstance(tags, dict))
             and files is None
             and record.keys() <= _KNOWN_MEMBERS

@@ -71,9 +71,12 @@ def _absence_check(characters: str, reason: str) -> Callable[[str], str]:
 
 
 def _parse_whole_number(value: str) -> int:
-    """Parse ASCII digits. Python's int() also accepts signs, underscores and other scripts."""
-    if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
-        raise ValueError("expected a whole number in digits, at most 2^63-1")
+    """Parse ASCII digits. Python's int() also accepts underscores and other scripts.
+
+    The bounds of the parameter reject negative and large numbers, because their messages name them.
+    """
+    if not re.fullmatch(r"0|-?[1-9][0-9]{0,99}", value):
+        raise ValueError("expected a whole number in digits")
     return int(value)
 
 
@@ -248,19 +251,22 @@ def _with_json_schema(**extra: Any) -> Any:
 _TEXT_PATTERN = r"^[^\x00]*$"
 # No line break, which would end the header that contains the text.
 _HEADER_TEXT_PATTERN = r"^[^\x00\r\n]*$"
-# A name is also a path segment: no slash, no control character, not "." or "..".
-_NAME_PATTERN = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
+# A name is also a path segment: no slash, no control character (Unicode category Cc), not "." or
+# "..".
+_NAME_PATTERN = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f-\x9f/]{1,200}$"
+# Names from before the control characters above U+007F were excluded are still found.
+_STORED_NAME_PATTERN = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
 FILE_ID_PATTERN = r"^[0-9a-f]{32}$"
-check_name = _pattern_check(
-    _NAME_PATTERN,
-    "expected 1 to 200 characters, without slashes and control characters, not . or ..",
-)
+_EXPECTED_NAME = "expected 1 to 200 characters, without slashes and control characters, not . or .."
+check_name = _pattern_check(_NAME_PATTERN, _EXPECTED_NAME)
+check_stored_name = _pattern_check(_STORED_NAME_PATTERN, _EXPECTED_NAME)
 
 Text = Annotated[
     str,
     AfterValidator(as_validation_error("text", _absence_check("\0", "must not contain NUL"))),
     _with_json_schema(pattern=_TEXT_PATTERN),
 ]
+NonEmptyText = Annotated[Text, Field(min_length=1)]
 HeaderText = Annotated[
     str,
     AfterValidator(
@@ -272,6 +278,12 @@ Name = Annotated[
     str,
     AfterValidator(as_validation_error("name", check_name)),
     _with_json_schema(pattern=_NAME_PATTERN),
+]
+# The name of something that exists, or does not.
+StoredName = Annotated[
+    str,
+    AfterValidator(as_validation_error("name", check_stored_name)),
+    _with_json_schema(pattern=_STORED_NAME_PATTERN),
 ]
 _check_hexadecimal_id = _pattern_check(
     FILE_ID_PATTERN, "expected 32 hexadecimal digits in lower case"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import islice
 from typing import Any, ClassVar
 
 from pydantic import (
@@ -14,6 +13,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from gleanery.errors import MORE_PROBLEMS
 
 UNKNOWN_NAME = "unknown_name"
 """Type of the error of an unknown name. Its context has ``noun`` and the names in ``known``."""
@@ -80,16 +81,23 @@ def custom_error(type_: str, msg: str, loc: Iterable[str | int]) -> InitErrorDet
 
 
 def _without_value(error: ErrorDetails) -> InitErrorDetails:
-    """Describes an error again. An unknown name in a nested object keeps its context."""
+    """Describes an error again, with its context."""
     if error["type"] == UNKNOWN_NAME:
         return _unknown_name(error["loc"], error["ctx"])
-    return custom_error(error["type"], error["msg"], error["loc"])
+    context = {**error.get("ctx", {}), "reason": error["msg"]}
+    type_ = PydanticCustomError(error["type"], "{reason}", context)
+    return InitErrorDetails(type=type_, loc=error["loc"], input=None)
 
 
 def _unknown_names(model: type[Input], value: dict[str, Any]) -> Iterator[InitErrorDetails]:
     known = known_names(model)
-    for name in islice((name for name in value if name not in known), _MAX_UNKNOWN_NAMES):
+    unknown = [name for name in value if name not in known]
+    for name in unknown[:_MAX_UNKNOWN_NAMES]:
         yield _unknown_name((name[:_MAX_NAME_LENGTH],), {"noun": model.noun, "known": known})
+    more = len(unknown) - _MAX_UNKNOWN_NAMES
+    if more > 0:
+        msg = f"has {more} more unknown {model.noun}{'' if more == 1 else 's'}"
+        yield custom_error(MORE_PROBLEMS, msg, ())
 
 
 def _unknown_name(loc: tuple[str | int, ...], context: dict[str, Any]) -> InitErrorDetails:

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 
 from gleanery.api.console.sample import LastApproval, describe
 from gleanery.api.context import RequestContext, Response
-from gleanery.models.fields import Name
+from gleanery.models.fields import StoredName
 from gleanery.models.inputs import Query
 from gleanery.models.responses import FindingOut, ReviewStatus
 from gleanery.storage.reviews import job_history
@@ -21,7 +21,7 @@ _SHOWN_FINDINGS = 50
 class JobReviewsQuery(Query):
     """The job."""
 
-    job_id: Name
+    job_id: StoredName
 
 
 class JobReviewOut(TypedDict):

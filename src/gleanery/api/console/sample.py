@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from gleanery.api.console import values
 from gleanery.api.context import RequestContext, Response
-from gleanery.models.fields import Name, Text, WholeNumber
+from gleanery.models.fields import StoredName, Text, WholeNumber
 from gleanery.models.inputs import Query
 from gleanery.storage.files.references import BLOB_URL_MARKER, FILE_URL_MARKER, SIGNATURE_MARKER
 from gleanery.storage.reviews import job_history, sample
@@ -36,7 +36,7 @@ _FLATTENED_DEPTH = 2  # as the field statistics
 class SampleQuery(Query):
     """Job and size of a sample of outputs."""
 
-    job_id: Name
+    job_id: StoredName
     seed: Text | None = Field(default=None, max_length=200)
     size: WholeNumber = Field(default=100, ge=1, le=300)
 

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from gleanery.api.console.values import Node
 from gleanery.api.context import RequestContext, Response
 from gleanery.errors import NotFound
-from gleanery.models.fields import MAX_INT64, Domain, ListLimit, Name, WholeNumber
+from gleanery.models.fields import MAX_INT64, Domain, ListLimit, StoredName, WholeNumber
 from gleanery.models.inputs import Input, Query
 from gleanery.models.session_state import DEFAULT_PROFILE
 from gleanery.storage.sessions import record_listing
@@ -32,7 +32,7 @@ class SessionRecordsQuery(Query):
     """The session, and the part of its records."""
 
     domain: Domain
-    profile: Name = DEFAULT_PROFILE
+    profile: StoredName = DEFAULT_PROFILE
     kind: Kind
     limit: ListLimit = 100
     cursor: WholeNumber = Field(default=0, ge=0, le=MAX_INT64)

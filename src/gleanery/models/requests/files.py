@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gleanery.models.fields import Text
+from gleanery.models.fields import NonEmptyText, Text
 from gleanery.models.inputs import Query
 
 
@@ -21,7 +21,7 @@ class FileUpload(Query):
 class FileQuery(Query):
     """Source of the file to find."""
 
-    source_url: Text = Field(description="Value from the upload.")
+    source_url: NonEmptyText = Field(description="Value from the upload.")
     etag: Text = Field(default="", description="Value from the upload.")
 
 

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from gleanery.models.fields import MAX_INT64, DateTime, Region, Text, WholeNumber
+from gleanery.models.fields import MAX_INT64, DateTime, NonEmptyText, Region, Text, WholeNumber
 from gleanery.models.inputs import Query, custom_error
 from gleanery.values import countries
 
@@ -19,15 +19,19 @@ _APPROVED_IN_VIEW = (
 class OutputFilters(Query):
     """Filters of outputs."""
 
-    job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
+    job_id: NonEmptyText | None = Field(
+        default=None, description="Only the outputs of this root job."
+    )
     created_after: DateTime | None = Field(
         default=None,
         description="Only outputs created or updated at or after this date or date-time. To sync, "
         "give the newest `update_date` that you have received, never the time of your own clock: a "
         "batch is dated shortly before it becomes visible. Outputs of that second come again.",
     )
-    url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
-    country: Text | None = Field(
+    url: NonEmptyText | None = Field(
+        default=None, description="Only outputs with exactly this source_url."
+    )
+    country: NonEmptyText | None = Field(
         default=None,
         max_length=countries.MAX_COUNTRY_LENGTH,
         description="Only outputs of this country: name, ISO code or common alias.",

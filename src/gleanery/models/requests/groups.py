@@ -10,6 +10,7 @@ from gleanery.models.fields import (
     MAX_INT64,
     MAX_NAME_LENGTH,
     Days,
+    NonEmptyText,
     Text,
     VersionCount,
     WholeNumber,
@@ -29,12 +30,14 @@ class GroupSettings(Input):
 
     display_name: Text | None = Field(default=None, max_length=MAX_NAME_LENGTH)
     key_fields: (
-        Annotated[list[Text], AfterValidator(as_validation_error("key_fields", _member_names))]
+        Annotated[
+            list[Text],
+            Field(min_length=1, max_length=16),
+            AfterValidator(as_validation_error("key_fields", _member_names)),
+        ]
         | None
     ) = Field(
         default=None,
-        min_length=1,
-        max_length=16,
         description="Members of data that make the key of an output without `key`. If one of them "
         "is missing or null, the key is `source_url`.",
         json_schema_extra={"uniqueItems": True},
@@ -84,4 +87,4 @@ class GroupQuery(Query):
 class FieldsQuery(Query):
     """Choice of a job."""
 
-    job_id: Text | None = Field(default=None, description="Only the outputs of this job.")
+    job_id: NonEmptyText | None = Field(default=None, description="Only the outputs of this job.")

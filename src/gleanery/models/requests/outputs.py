@@ -8,10 +8,17 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
-from gleanery.models.fields import MAX_NAME_LENGTH, FileId, Name, Text, as_validation_error
+from gleanery.models.fields import (
+    MAX_NAME_LENGTH,
+    FileId,
+    Name,
+    NonEmptyText,
+    Text,
+    as_validation_error,
+)
 from gleanery.models.inputs import Input, Query, condition, custom_error
 
-FieldName = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+FieldName = Annotated[NonEmptyText, Field(max_length=MAX_NAME_LENGTH)]
 _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
     "element is an output with job_id, source_url and data"
@@ -61,9 +68,9 @@ class OutputIn(Input):
         description="Lasting source of the output, such as one site or one spider. It is not one "
         "run: a new `job_id` for each run stores every output again."
     )
-    source_url: Text
+    source_url: NonEmptyText
     data: dict[str, Any]
-    key: Text | None = Field(
+    key: NonEmptyText | None = Field(
         default=None, description="Identifies the output when it is scraped again."
     )
     tags: dict[str, Any] | None = Field(

@@ -10,8 +10,8 @@ from gleanery.models.fields import (
     MAX_INT64,
     Cursor,
     ListLimit,
-    Name,
     OutputId,
+    StoredName,
     Text,
     WholeNumber,
     as_validation_error,
@@ -41,7 +41,7 @@ def _output_ids(ids: list[str]) -> list[str]:
 class ReviewIn(Input):
     """Review of a job's outputs."""
 
-    job_id: Name = Field(description="Job whose outputs are reviewed.")
+    job_id: StoredName = Field(description="Job whose outputs are reviewed.")
     status: ReviewStatus
     comment: Text | None = Field(default=None, description="Default: empty.")
     as_of: Cursor | None = Field(
@@ -50,12 +50,14 @@ class ReviewIn(Input):
         "was stored later keep their approval as it is. Default: the present.",
     )
     output_ids: (
-        Annotated[list[OutputId], AfterValidator(as_validation_error("output_ids", _output_ids))]
+        Annotated[
+            list[OutputId],
+            Field(min_length=1, max_length=1000),
+            AfterValidator(as_validation_error("output_ids", _output_ids)),
+        ]
         | None
     ) = Field(
         default=None,
-        min_length=1,
-        max_length=1000,
         description="Only these outputs of the job. Such a review is in the history, and does not "
         "become the latest review of the job. Default: all outputs of the job.",
         json_schema_extra={"uniqueItems": True},
@@ -70,7 +72,7 @@ class ReviewIn(Input):
 class ReviewSampleQuery(Query):
     """Job and size of a sample of outputs."""
 
-    job_id: Name = Field(description="Job whose outputs are reviewed.")
+    job_id: StoredName = Field(description="Job whose outputs are reviewed.")
     seed: Text | None = Field(
         default=None,
         max_length=200,

@@ -18,6 +18,7 @@ from gleanery.models.fields import (
     ReadFormat,
     SessionCursor,
     SessionPosition,
+    StoredName,
     Text,
     WholeNumber,
     WrittenFormat,
@@ -74,7 +75,7 @@ class SessionsQuery(Query):
     domain: Domain | None = Field(
         default=None, description="Only this host. A leading dot makes no difference."
     )
-    profile: Name | None = Field(default=None, description="Only this profile.")
+    profile: StoredName | None = Field(default=None, description="Only this profile.")
     limit: ListLimit = Field(default=100, description="Page size.")
     cursor: SessionCursor = Field(
         default=SessionPosition("", ""), description="Cursor from the Link header."
@@ -85,7 +86,7 @@ class SessionDeletion(Query):
     """Session to delete."""
 
     domain: Domain = Field(description="Host. A leading dot makes no difference.")
-    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
+    profile: StoredName = Field(default=DEFAULT_PROFILE, description=_PROFILE)
 
 
 class SessionExport(Query):
@@ -109,7 +110,7 @@ class SessionExport(Query):
         description="Only the local-storage entries that this group uses: its own, and those for "
         "every group. Its own win. Name of the group, or its `id`.",
     )
-    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
+    profile: StoredName = Field(default=DEFAULT_PROFILE, description=_PROFILE)
 
 
 class SessionImport(Query):

@@ -43,7 +43,8 @@ def _check_existence(changed: Sequence[PreparedOutput], found: Collection[bytes]
     positions = {output.position for output in changed if any(_missing_files(output, found))}
     if positions:
         details = (detail for output in changed for detail in _missing_files(output, found))
-        raise ReferenceNotFound(*islice(details, MAX_DETAILS), positions=positions)
+        first = islice(details, MAX_DETAILS + 1)  # one more, so that the error can say so
+        raise ReferenceNotFound(*first, positions=positions)
 
 
 def _missing_files(output: PreparedOutput, found: Collection[bytes]) -> Iterator[ErrorDetail]:

@@ -83,7 +83,7 @@ async def store_batch(
         except ReferenceNotFound as error:
             if batch.skipped is None:
                 raise
-            batch = batch.skip(error.positions, error.details)
+            batch = batch.skip(error.positions, error.references)
             prepared = await _prepare(database, schema_validator, computations, group, batch)
     return summarize([], prepared)
 
@@ -135,7 +135,7 @@ async def store_large_batch(
         except ReferenceNotFound as error:
             if response.skipped is None:
                 raise
-            missing = missing.add(error.positions, error.details)
+            missing = missing.add(error.positions, error.references)
 
 
 async def _skip_violations(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gleanery.errors import MAX_DETAILS, ErrorDetail, InvalidRequest
+from gleanery.errors import ErrorDetail, InvalidRequest, first_problems
 from gleanery.models.requests import FindingIn
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Row
@@ -69,7 +69,7 @@ def _unknown(*loc: str) -> ErrorDetail:
 def _reject_unknown(problems: Iterable[ErrorDetail]) -> None:
     unknown = [*problems]
     if unknown:
-        raise InvalidRequest(*unknown[:MAX_DETAILS])
+        raise InvalidRequest(*first_problems(unknown))
 
 
 def _check_size(sizes: Sequence[int]) -> None:

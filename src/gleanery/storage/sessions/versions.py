@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from gleanery.client.sessions import hostnames
 from gleanery.errors import PreconditionFailed
-from gleanery.models.fields import MAX_INT64, check_name
+from gleanery.models.fields import MAX_INT64, check_stored_name
 from gleanery.storage.database import Row, Transaction
 from gleanery.values.hashing import hash_parts
 
@@ -140,7 +140,7 @@ def _decode_scope(encoded: str) -> ListScope | None:
         tables = tuple(_LETTERS[letter] for letter in dict.fromkeys(letters))
         return ListScope(
             tables,
-            check_name(profile),
+            check_stored_name(profile),
             hostnames.normalize(host).removeprefix(".") if host else None,
             _parse_group(group) if group else None,
             host.startswith("."),
