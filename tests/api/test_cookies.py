@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.support.service import Client, Service
 
@@ -244,6 +248,130 @@ def test_deleting_needs_a_domain(client: Client) -> None:
     answer = client.delete("/v1/cookies", params={"name": "x"})
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["query", "domain"]
+
+
+# --- partitions, which the list does not show ---------------------------------------------------
+
+PLAIN = {"domain": "shop.example", "name": "sid", "value": "own", "path": "/", "secure": True}
+SITES = ("https://portal.example", "https://news.example", "https://forum.example")
+
+
+def partitioned(value: str, site: int = 0) -> dict[str, object]:
+    return PLAIN | {"value": value, "partitionKey": SITES[site]}
+
+
+def by_site(client: Client) -> dict[object, str]:
+    """The stored values by the site of their partition."""
+    exported = client.get("/v1/sessions/export?format=puppeteer&domain=shop.example").json()
+    found = {(one.get("partitionKey") or {}).get("sourceOrigin"): one["value"] for one in exported}
+    assert len(found) == len(exported)
+    return found
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        [PLAIN, partitioned("embedded")],
+        [partitioned("embedded"), PLAIN],
+        [PLAIN, partitioned("a"), partitioned("b", 1)],
+        [partitioned("a"), partitioned("b", 1)],
+        [partitioned("a"), partitioned("a", 1)],
+        [PLAIN, partitioned("own")],
+        [PLAIN, partitioned("own"), partitioned("a", 1), partitioned("a", 2)],
+        [partitioned("only")],
+    ],
+)
+def test_a_list_with_partitioned_cookies_can_be_posted_back(
+    client: Client, stored: list[dict[str, object]]
+) -> None:
+    client.post("/v1/cookies", json=stored)
+    before, listed = by_site(client), client.get("/v1/cookies").json()
+    assert len(listed) == len(stored)
+    answer = client.post("/v1/cookies", json=listed)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["created"], answer.json()["updated"]) == (0, 0)
+    assert by_site(client) == before
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (["new"], {None: "new", SITES[0]: "embedded"}),
+        (["own"], {None: "own", SITES[0]: "embedded"}),
+        (["new", "embedded"], {None: "new", SITES[0]: "embedded"}),
+        (["embedded", "new"], {None: "new", SITES[0]: "embedded"}),
+        (["own", "new"], None),
+        (["new", "newer"], None),
+        (["embedded"], None),
+    ],
+)
+def test_a_cookie_without_a_partition_never_replaces_another_one(
+    client: Client, sent: list[str], expected: dict[object, str] | None
+) -> None:
+    client.post("/v1/cookies", json=[PLAIN, partitioned("embedded")])
+    before = by_site(client)
+    other = {"domain": "other.example", "name": "n", "value": "v"}
+    answer = client.post("/v1/cookies", json=[other, *(PLAIN | {"value": one} for one in sent)])
+    if expected is not None:
+        assert answer.status_code == 200, answer.text
+        assert by_site(client) == expected
+        return
+    assert answer.status_code == 422
+    [problem] = answer.json()["detail"]
+    assert problem["loc"] == ["body", str(len(sent)), "partitionKey"]
+    assert by_site(client) == before
+    named = [PLAIN | {"value": one, "partitionKey": ""} for one in sent]
+    assert client.post("/v1/cookies", json=named).json()["updated"] == 1
+    assert by_site(client)[None] == sent[-1]
+
+
+def test_pages_of_partitioned_cookies_do_not_replace_another_one(client: Client) -> None:
+    client.post("/v1/cookies", json=[PLAIN, partitioned("embedded")])
+    before, url, statuses = by_site(client), "/v1/cookies?limit=1", []
+    while url:
+        page = client.get(url)
+        statuses.append(client.post("/v1/cookies", json=page.json()).status_code)
+        url = page.links.get("next", {}).get("url", "")
+    assert (statuses, by_site(client)) == ([200, 422], before)
+
+
+SESSION_COOKIES = st.builds(
+    lambda **members: {name: value for name, value in members.items() if value is not None},
+    domain=st.sampled_from(["a.example", ".a.example", "b.example"]),
+    name=st.sampled_from(["sid", "lang"]),
+    path=st.sampled_from(["", "/", "/a"]),
+    value=st.sampled_from(["1", "2", "33"]),
+    secure=st.booleans(),
+    expires=st.sampled_from([None, 1893456000]),
+    hostOnly=st.sampled_from([None, False]),
+    sameSite=st.sampled_from([None, "Lax"]),
+    partitionKey=st.sampled_from([None, "", *SITES[:2]]),
+)
+
+
+def complete(client: Client) -> list[object]:
+    return sorted(client.get("/v1/sessions/export?format=extension").json(), key=repr)
+
+
+@settings(
+    max_examples=int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(st.lists(SESSION_COOKIES, max_size=6), max_size=3))
+def test_any_list_of_cookies_can_be_posted_back(
+    service: Service, arrays: list[list[dict[str, object]]]
+) -> None:
+    with service.client() as client:
+        for array in arrays:
+            assert client.post("/v1/cookies", json=array).status_code in (200, 422)
+        before, listed = complete(client), client.get("/v1/cookies").json()
+        counts = {"created": 0, "updated": 0}
+        answer = client.post("/v1/cookies", json=listed)
+        assert answer.status_code == 200, answer.text
+        assert answer.json().items() >= counts.items()
+        assert complete(client) == before
+        assert client.get("/v1/cookies").json() == listed
 
 
 # --- the spellings of browsers ------------------------------------------------------------------

@@ -177,3 +177,35 @@ def test_contradictions_and_wrong_types_are_rejected(
     assert answer.status_code == 422
     assert [one["loc"] for one in answer.json()["detail"]] == [["body", "1", wrong]]
     assert client.get("/v1/local-storage").json() == []
+
+
+# --- origins, which the list does not show ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "origins",
+    [
+        [None, "http://a.com:8080"],
+        ["http://a.com:8080", "https://a.com"],
+        ["http://a.com:8080", "http://a.com", None],
+        ["http://a.com:8080", "http://a.com"],
+    ],
+)
+def test_a_list_with_origins_can_be_posted_back(client: Client, origins: list[str | None]) -> None:
+    for number, origin in enumerate(origins):
+        entry = {"domain": "a.com", "key": "k", "value": str(number), "origin": origin}
+        client.post("/v1/local-storage", json=[entry | ({"domain": None} if origin else {})])
+    listed = client.get("/v1/local-storage").json()
+    exported = client.get("/v1/sessions/export").json()
+    assert len(listed) == len(origins)
+    answer = client.post("/v1/local-storage", json=listed)
+    assert answer.json() == {"created": 0, "updated": 0, "unchanged": len(listed)}
+    assert client.get("/v1/sessions/export").json() == exported
+
+
+def test_of_two_equal_entries_with_the_usual_origin_the_last_wins(client: Client) -> None:
+    entry = {"origin": "https://a.com", "key": "k", "value": "1"}
+    client.post("/v1/local-storage", json=[entry])
+    twice = [{"domain": "a.com", "key": "k", "value": value} for value in "23"]
+    assert client.post("/v1/local-storage", json=twice).json()["updated"] == 1
+    assert client.get("/v1/local-storage").json()[0]["value"] == "3"

@@ -167,8 +167,9 @@ class CookieIn(Input):
     partition_key: PartitionKey = Field(
         default=None,
         alias="partitionKey",
-        description="Site of a partitioned cookie (CHIPS). Without it, the cookie without a "
-        "partition; if there is none, the only partitioned one. The empty string: no partition.",
+        description="Site of a partitioned cookie (CHIPS). Without it, the stored cookie that has "
+        "the same values; else the cookie without a partition; if there is none, the only "
+        "partitioned one. The empty string: no partition. Not clear is an error.",
     )
     cross_site_ancestor: bool | None = Field(
         default=None,
@@ -282,7 +283,8 @@ class LocalStorageIn(Input):
     origin: Origin | None = Field(
         default=None,
         description="Origin such as `https://shop.example:8443`; its host is the domain. Without "
-        "it, the entry for any origin of the host; if there is none, the only one with an origin.",
+        "it, the stored entry that has the same values; else the entry for any origin of the host; "
+        "if there is none, the only one with an origin. Not clear is an error.",
     )
     id: NumericGroupId | None = Field(default=None, description="Ignored.")
     organization_id: NumericGroupId | None = Field(default=None, description="Ignored.")

@@ -95,6 +95,9 @@ COOKIES = RecordKind[Cookie, CookieOut](
     visible_if=f"host = $5 OR NOT host_only AND {HOST_IS_PARENT}",
     alternative_column="partition_site",
     alternative_index="cookies_partitioned",
+    alternative_member="partitionKey",
+    ambiguous="It is not clear which cookie is meant: partitioned cookies with this domain, path "
+    "and name are stored. Send partitionKey, which is empty for the cookie without a partition",
     find_alternatives="""
 SELECT identity, profile, host, name, domain, CASE path WHEN '' THEN '/' ELSE path END
 FROM cookies

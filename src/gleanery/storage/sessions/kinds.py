@@ -45,6 +45,8 @@ class Statements(NamedTuple):
 
     The value is null unless it has $3 bytes, so that no large value is read in vain.
     """
+    find_length: str
+    """Identity and length of the encrypted value of the record with identity $2."""
     any_alternative: str
     """One row if the organization has a partitioned cookie, or an entry with an origin."""
     find_alternatives: str
@@ -97,6 +99,10 @@ class RecordKind(Generic[In, Out]):
     """The column of the partition or of the origin."""
     alternative_index: str
     """The index of the records in which this column is not null."""
+    alternative_member: str
+    """The member of a body that names the partition or the origin."""
+    ambiguous: str
+    """Message of the error if it is not clear which partition or origin a client means."""
     find_alternatives: str
     """Finds the partitioned cookies, or the entries with an origin, that a client can mean.
 
@@ -125,6 +131,9 @@ class RecordKind(Generic[In, Out]):
         source = f"FROM {self.table} WHERE organization_id = $1"
         return Statements(
             find=f"{select} {source} AND identity = $2",
+            find_length=f"""
+SELECT identity, octet_length(encrypted_value) {source} AND identity = $2
+""",
             any_alternative=f"""
 SELECT 1 FROM {self.table} /* INDEXED BY {self.alternative_index} */
 WHERE organization_id = $1 AND {self.alternative_column} IS NOT NULL LIMIT 1

@@ -107,6 +107,9 @@ LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     visible_if=f"host = $5 OR domain <> host AND {HOST_IS_PARENT}",
     alternative_column="origin",
     alternative_index="local_storage_with_origin",
+    alternative_member="origin",
+    ambiguous="It is not clear which entry is meant: entries with this domain, path and key are "
+    "stored for several origins. Send origin",
     find_alternatives="""
 SELECT identity, profile, host, key, domain, path, group_id
 FROM local_storage

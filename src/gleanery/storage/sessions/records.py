@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple
 
 from gleanery.client.sessions.hostnames import is_address
-from gleanery.errors import Unavailable
+from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
 from gleanery.models.responses import AuditAbout, WriteCounts
 from gleanery.models.session_state import DEFAULT_PROFILE
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, encrypted_length
@@ -41,6 +41,7 @@ _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys for
 RECORDS_PER_PAUSE = 500
 """Records that are processed at a time, before other requests get their turn."""
 _MAX_AUDITED_DOMAINS = 20
+_MAX_COMPARED_BYTES = 32 * 1024 * 1024  # of the values of one name in all partitions
 
 
 # --- the lock -----------------------------------------------------------------------------------
@@ -101,6 +102,8 @@ class Prepared(NamedTuple, Generic[In]):
     """Records to store, as given and by identity."""
 
     inputs: Sequence[In]
+    records: Sequence[PreparedRecord]
+    """The record of each input."""
     by_identity: dict[bytes, PreparedRecord]
 
 
@@ -135,13 +138,13 @@ def prepare_at_once(
     """
     kept = tuple(kind.columns.index(column) for column in kept_columns)
     prepared = (kind.prepare(organization_id, one) for one in inputs)
-    return Prepared(
-        inputs,
-        {
-            one.identity: one._replace(kept=(*one.kept, *kept), keeps_expiry=keeps_expiry)
-            for one in prepared
-        },
-    )
+    records = [
+        one._replace(kept=(*one.kept, *kept), keeps_expiry=keeps_expiry)
+        if kept or keeps_expiry
+        else one
+        for one in prepared
+    ]
+    return Prepared(inputs, records, {one.identity: one for one in records})
 
 
 async def store(
@@ -153,11 +156,15 @@ async def store(
     actor: audit.Actor,
     if_match: IfMatch = None,
 ) -> WriteCounts:
-    """Stores an array completely or not at all. Of two records with one identity, the last wins."""
-    prepared = await prepare(kind, database.organization_id, inputs)
+    """Stores an array completely or not at all. Of two records with one identity, the last wins.
+
+    Raises InvalidRequest if it is not clear which partition or origin a record means.
+    """
+    given = await prepare(kind, database.organization_id, inputs)
 
     async def work(transaction: Transaction) -> WriteCounts:
         locked = await lock_session_state(transaction, vault, now, if_match)
+        prepared = await _with_meant_identities(kind, locked, given)
         changes = await store_prepared(kind, locked, prepared)
         domains = audited_domains(one.domain for one in prepared.by_identity.values())
         about = AuditAbout(records=len(prepared.by_identity), domains=domains)
@@ -227,7 +234,8 @@ async def _match(
     transaction = locked.transaction
     stored = await _find(kind, transaction, given)
     new = [record for record in given if record.alternative and record.identity not in stored]
-    meant = await _find_alternatives(kind, transaction, new) if new else {}
+    found = await _find_alternatives(kind, transaction, new) if new else {}
+    meant = {given: others[0] for given, others in found.items() if len(others) == 1}
     if meant:
         given = [one._replace(identity=meant.get(one.identity, one.identity)) for one in given]
         stored |= await _find(kind, transaction, [r for r in given if r.identity in meant.values()])
@@ -239,17 +247,121 @@ async def _match(
 
 async def _find_alternatives(
     kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
-) -> dict[bytes, bytes]:
-    """Returns the identity that the client means instead, if there is exactly one."""
+) -> dict[bytes, list[bytes]]:
+    """Returns the identities that the client can mean instead, by the given identity."""
     organization_id = transaction.organization_id
     if not await transaction.fetch(kind.statements.any_alternative, organization_id):
-        return {}  # usually: it saves one look-up for each new record
+        return {}  # usually: it saves one look-up for each record
     by_key = {record.alternative: record.identity for record in records}
     keys = [(organization_id, *key) for key in by_key if key is not None]
     found = defaultdict[bytes, list[bytes]](list)
     for identity, *key in await transaction.fetch_many(kind.statements.find_alternatives, keys):
         found[by_key[tuple(key)]].append(bytes(identity))
-    return {given: meant[0] for given, meant in found.items() if len(meant) == 1}
+    return found
+
+
+# --- records without a partition or origin ------------------------------------------------------
+#
+# The shapes of the lists are fixed: they have no partition and no origin. So two listed records can
+# look like two versions of one record. A version that equals a stored record means that record. One
+# other version can mean the record that ``_match`` chooses. Everything else is an error: it could
+# replace the value of a login by that of another partition.
+
+
+async def _with_meant_identities(
+    kind: RecordKind[In, Out], locked: LockedState, given: Prepared[In]
+) -> Prepared[In]:
+    """Returns the records with the identities of the stored records that they mean."""
+    unnamed = [one for one in given.records if one.alternative is not None]
+    found = await _find_alternatives(kind, locked.transaction, unnamed) if unnamed else {}
+    # The record with the usual origin of its host has the identity of the one without an origin.
+    others = {own: [one for one in all_ if one != own] for own, all_ in found.items()}
+    versions = {own: Counter[PreparedRecord]() for own in others if others[own]}
+    if not versions:
+        return given
+    for record in unnamed:
+        if record.identity in versions:
+            versions[record.identity][record] += 1
+    identities = [one for own in versions for one in (own, *others[own])]
+    lengths = {encrypted_length(one.value) for counts in versions.values() for one in counts}
+    stored = await _find_values(kind, locked, identities, lengths)
+    meant: dict[PreparedRecord, PreparedRecord] = {}
+    for own, counts in versions.items():
+        chosen = _choose(locked.vault, counts, stored, others[own])
+        if chosen is None:
+            position = max(n for n, one in enumerate(given.records) if one.identity == own)
+            raise _ambiguous(kind, str(position), kind.alternative_member)
+        meant |= chosen
+    records = [meant.get(one, one) for one in given.records]
+    return Prepared(given.inputs, records, {one.identity: one for one in records})
+
+
+def _ambiguous(kind: RecordKind[In, Out], *loc: str) -> InvalidRequest:
+    return InvalidRequest(ErrorDetail(("body", *loc), kind.ambiguous, "ambiguous"))
+
+
+async def _find_values(
+    kind: RecordKind[In, Out],
+    locked: LockedState,
+    identities: Iterable[bytes],
+    lengths: Container[int],
+) -> dict[bytes, Row]:
+    """Finds the stored records by identity, with the values that have one of these lengths.
+
+    Raises InvalidRequest if these values are too large.
+    """
+    transaction, found, left = locked.transaction, dict[bytes, Row](), _MAX_COMPARED_BYTES
+    organization_id, remaining = transaction.organization_id, iter(identities)
+    while step := list(islice(remaining, RECORDS_PER_PAUSE)):
+        keys = [(organization_id, identity) for identity in step]
+        rows = await transaction.fetch_many(kind.statements.find_length, keys)
+        sizes = {bytes(one): size if size in lengths else 0 for one, size in rows}
+        left -= sum(sizes.values())
+        if left < 0:
+            raise _ambiguous(kind)
+        with_sizes = [(organization_id, *one) for one in sizes.items()]
+        rows = await transaction.fetch_many(kind.statements.find, with_sizes)
+        found |= {bytes(row[0]): row for row in rows}
+        await transaction.pause()
+    return found
+
+
+def _choose(
+    vault: Vault,
+    versions: Counter[PreparedRecord],
+    stored: dict[bytes, Row],
+    alternatives: Sequence[bytes],
+) -> dict[PreparedRecord, PreparedRecord] | None:
+    """Returns the records to store in the place of the versions; None if that is not clear."""
+    own = next(iter(versions)).identity
+    default = alternatives[0] if own not in stored and len(alternatives) == 1 else own
+    candidates = {one: stored[one] for one in (*alternatives, own) if one in stored}
+    values = {one: _value(vault, one, row) for one, row in candidates.items()}
+    contents = {  # the own identity is the last one, so it wins
+        kept: {_content(row[2:], kept, values[one]): one for one, row in candidates.items()}
+        for kept in {version.kept for version in versions}
+    }
+    meant: dict[PreparedRecord, PreparedRecord] = {}
+    for version in versions:
+        content = _content(version.columns, version.kept, version.value)
+        identity = contents[version.kept].get(content, default)
+        meant[version] = version._replace(identity=identity, alternative=None)
+    taken = {one.identity for one in meant.values()}
+    # A single record that equals another one than the default may be a new value of the default.
+    is_clear = len(taken) == len(versions) and (versions.total() > 1 or default in taken)
+    return meant if is_clear else None
+
+
+def _value(vault: Vault, identity: bytes, row: Row) -> str | None:
+    try:
+        return None if row[1] is None else vault.decrypt(row[1], identity)
+    except DecryptionFailed:
+        return None
+
+
+def _content(columns: Sequence[Any], kept: Container[int], value: str | None) -> Hashable:
+    """Returns what a client can see of a record, without the columns that a write keeps."""
+    return value, *(one for position, one in enumerate(columns) if position not in kept)
 
 
 def _with_kept_values(
@@ -312,12 +424,7 @@ def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row) -> bool:
 
 def _has_value(vault: Vault, record: PreparedRecord, row: Row) -> bool:
     """Returns True if the stored record has the same value."""
-    if row[1] is None:
-        return False
-    try:
-        return vault.decrypt(row[1], record.identity) == record.value
-    except DecryptionFailed:
-        return False
+    return _value(vault, record.identity, row) == record.value
 
 
 def audited_domains(domains: Iterable[str]) -> list[str]:
