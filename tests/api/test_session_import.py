@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gleanery.client.sessions import FORMATS
+from gleanery.client import sessions
+from gleanery.client.sessions import FORMATS, SessionState
 from tests.support.service import Client, Service
 from tests.support.session_documents import (
     cookie,
@@ -20,6 +24,7 @@ from tests.support.session_documents import (
     origin,
     send,
 )
+from tests.support.session_strategies import URLS, states
 
 SECRET = "value-of-sid"
 LOGIN = document(
@@ -529,3 +534,39 @@ def test_what_cannot_be_kept_is_in_losses(client: Client) -> None:
     assert result["cookies"] == counts(created=1)
     assert len(result["losses"]) == 3
     assert "SameSite is omitted, because its value is unknown (1 cookie)." in result["losses"]
+
+
+# --- what was exported --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read_as", ["auto", "named"])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_an_empty_export_can_be_imported(client: Client, format_: str, read_as: str) -> None:
+    url = "https://www.shop.example/"
+    answer = client.get("/v1/sessions/export", params={"format": format_, "url": url})
+    assert answer.status_code == 200
+    query = {"format": format_ if read_as == "named" else "auto", "url": url}
+    result = client.post("/v1/sessions/import", params=query, content=answer.content)
+    assert result.status_code == 200, result.text
+    assert (result.json()["cookies"], result.json()["local_storage"]) == (NOTHING, NOTHING)
+    assert len(result.json()["losses"]) == 1
+
+
+@settings(max_examples=int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10")) * 2, deadline=None)
+@given(states(), st.sampled_from([*FORMATS]), st.sampled_from(URLS))
+def test_an_export_without_losses_is_imported_without_effect(
+    service: Service, state: SessionState, format_: str, url: str
+) -> None:
+    with service.client() as client:
+        given_state = sessions.write(state, "playwright").content
+        assert client.post("/v1/sessions/import", json=given_state).status_code == 200
+        before = client.get("/v1/sessions/export").content
+        needs_url = FORMATS[format_].needs_url
+        query = {"format": format_} | ({"url": url} if needs_url else {})
+        answer = client.get("/v1/sessions/export", params=query)
+        result = client.post("/v1/sessions/import", params=query, content=answer.content)
+        assert result.status_code == 200, result.text
+        if json.loads(answer.headers["gleanery-losses"]) == []:
+            for kind in ("cookies", "local_storage"):
+                assert {**result.json()[kind], "unchanged": 0} == NOTHING
+            assert client.get("/v1/sessions/export").content == before

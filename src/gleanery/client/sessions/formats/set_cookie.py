@@ -44,14 +44,16 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     now = time.time()
     received = ReceivedCookies(losses)
     for value in cookie_headers.header_values(document.text, SET_COOKIE):
-        received.set_by_header(value, page, now)
+        if value.strip():
+            received.set_by_header(value, page, now)
     return SessionState(received.cookies())
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> str:
     page = page_of(url, _TITLE)
     values = (cookie_headers.write_set_cookie(cookie, page, losses) for cookie in state.cookies)
-    return "".join(f"Set-Cookie: {value}\n" for value in values if value is not None)
+    written = "".join(f"Set-Cookie: {value}\n" for value in values if value is not None)
+    return written or "Set-Cookie:\n"  # nobody can read an empty document again
 
 
 FORMAT = Format(
