@@ -114,6 +114,27 @@ def test_values_have_the_spelling_of_json_and_are_no_links(page: Element) -> Non
     assert "partitionKeyOpaque false or null optional" in page.find("article", id="CookieIn").text
 
 
+@pytest.mark.parametrize(
+    ("article", "expected"),
+    [
+        ("GroupSettings", "key_fields array of string or null optional, 1 to 16 elements"),
+        ("ReviewIn", "output_ids array of string or null optional, 1 to 1000 elements"),
+        ("ReviewIn", "findings array of FindingIn or null optional, at most 1000 elements"),
+        ("OutputIn", "files array of FileIn or null optional, at most 200 elements"),
+        ("OutputIn", "source_url string at least 1 character"),
+        ("set_cookies", "array of CookieIn at most 10000 elements, as application/json"),
+        ("get_outputs", "country string query, optional, 1 to 100 characters"),
+    ],
+)
+def test_limits_of_lists_and_texts_are_listed(page: Element, article: str, expected: str) -> None:
+    assert expected in page.find("article", id=article).text
+
+
+def test_the_introduction_says_what_happens_to_a_member_given_twice(page: Element) -> None:
+    introduction = page.find("section", id="introduction").text
+    assert "If a JSON object has a member twice, its last value counts." in introduction
+
+
 def test_links_and_labels_have_targets(page: Element) -> None:
     ids = [element.attributes["id"] for element in page.walk() if "id" in element.attributes]
     assert len(ids) == len(set(ids))

@@ -29,6 +29,12 @@ _NDJSON_BODY: Document = {
     "contentMediaType": _NDJSON,
     "description": "One output per line. Each line is an `OutputIn`, or with `url_field` its data.",
 }
+_SUBJECT = "Outputs, reviews, files, cookies and local storage of web scraping."
+_RULES_OF_JSON = (
+    "If a JSON object has a member twice, its last value counts. Integers keep every digit. Other "
+    "numbers are doubles. A number that is too large for a double, or too close to zero, is an "
+    "error (`1e400`, `1e-400`)."
+)
 _FORM = "multipart/form-data"
 _TEXT = "text/plain"
 _BINARY: Document = {"type": "string", "format": "binary"}
@@ -98,7 +104,7 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
         "info": {
             "title": "Gleanery",
             "version": __version__,
-            "description": "Outputs, reviews, files, cookies and local storage of web scraping.",
+            "description": f"{_SUBJECT}\n\n{_RULES_OF_JSON}",
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT License", "identifier": "MIT"},
         },

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 
 from gleanery.api.openapi import Document
 from gleanery.api.reference.schemas import Row, description, members
 from gleanery.api.reference.sections import Content, Group, Section, groups
 
+_WIDTH = 100
 _INTRODUCTION = """\
 # Reference
 
@@ -25,7 +27,7 @@ can be compressed, too, with `Content-Encoding: gzip` or `zstd`.
 
 def markdown(document: Document) -> str:
     """Return the content of docs/reference.md."""
-    lines = [_INTRODUCTION]
+    lines = [_INTRODUCTION, fill(_rules_of_json(document), _WIDTH), ""]
     for group in groups(document):
         lines += _group(group)
     lines += ["## Types", ""]
@@ -33,6 +35,11 @@ def markdown(document: Document) -> str:
         lines += [f"### {name}", "", description(schema), ""]
         lines += _rows("member", members(schema))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _rules_of_json(document: Document) -> str:
+    _, _, rules = document["info"]["description"].partition("\n\n")
+    return str(rules)
 
 
 def _group(group: Group) -> Iterator[str]:
@@ -53,7 +60,10 @@ def _section(s: Section) -> Iterator[str]:
 
 
 def _titles(contents: list[Content]) -> str:
-    return " or ".join(f"`{content.title}`" for content in contents)
+    return " or ".join(
+        f"`{content.title}` ({content.limits})" if content.limits else f"`{content.title}`"
+        for content in contents
+    )
 
 
 def _line(row: Row) -> str:

@@ -47,7 +47,8 @@ def _contents(title: str, contents: list[Content]) -> str:
 def _content(content: Content) -> str:
     media_type = f"<code>{content.media_type}</code>"
     if content.type[0].isupper() or " " in content.type:
-        return f"{markup.type_link(content.type)} <small>as {media_type}</small>"
+        limits = f"{content.limits}, " if content.limits else ""
+        return f"{markup.type_link(content.type)} <small>{limits}as {media_type}</small>"
     return media_type
 
 

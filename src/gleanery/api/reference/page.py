@@ -104,9 +104,10 @@ def _introduction(document: Document, base_url: str, common: list[Status]) -> st
     )
     invalid = document["components"]["responses"]["Error422"]["content"]["application/json"]
     error = markup.code(snippets.json_text(invalid["example"]), "json")
+    subject, _, rules_of_json = document["info"]["description"].partition("\n\n")
     return f"""<section id="introduction" aria-label="Introduction">
 <div class="text">
-<p class="lead">{markup.inline(document["info"]["description"])}</p>
+<p class="lead">{markup.inline(subject)}</p>
 <p>Paths are below <code>{escape(base_url, quote=False)}</code>.
 <a href="openapi.json">openapi.json</a> is the same as an OpenAPI document, for generators and
 other tools.</p>
@@ -116,6 +117,7 @@ token. Its scopes limit what it allows:</p>
 <div class="pairs">{markup.rows(scopes)}</div>
 <p>Every route with GET also supports HEAD. Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>. The body
 of every error is an <a href="#ErrorBody">ErrorBody</a>.</p>
+<p>{markup.inline(rules_of_json)}</p>
 <p id="statuses">Most operations have these status codes, and some of their own:</p>
 <div class="pairs">{markup.rows(statuses)}</div>
 <p>Responses are compressed with zstd or gzip if <code>Accept-Encoding</code> allows it, in curl

@@ -6,6 +6,7 @@ import json
 from typing import NamedTuple
 
 from gleanery.api.openapi import Document
+from gleanery.models.fields import MAX_INT64
 
 
 class Row(NamedTuple):
@@ -21,9 +22,41 @@ def members(schema: Document) -> list[Row]:
     """Return the members of an object type."""
     required = schema.get("required", ())
     return [
-        Row(name, type_name(member), "" if name in required else "optional", description(member))
+        _member(name, member, is_required=name in required)
         for name, member in schema.get("properties", {}).items()
     ]
+
+
+def _member(name: str, schema: Document, is_required: bool) -> Row:
+    note = notes("" if is_required else "optional", limits(schema))
+    return Row(name, type_name(schema), note, description(schema))
+
+
+def notes(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
+
+
+def limits(schema: Document) -> str:
+    """Describe the bounds of a number, of the length of a text, or of the length of a list.
+
+    A value that may be null or have other types has the bounds of the type that has some.
+    """
+    for choice in schema.get("anyOf", (schema,)):
+        lowest, highest = choice.get("minimum"), choice.get("maximum", MAX_INT64)
+        if highest < MAX_INT64:
+            return f"{lowest or 0} to {highest}"
+        for suffix, unit in (("Items", "element"), ("Length", "character")):
+            if found := _range(choice.get(f"min{suffix}", 0), choice.get(f"max{suffix}", 0), unit):
+                return found
+    return ""
+
+
+def _range(lowest: int, highest: int, unit: str) -> str:
+    """Describe the bounds of a length; 0 is no bound."""
+    if lowest and highest:
+        return f"{lowest} to {highest} {unit}s"
+    bound = f"at least {lowest}" if lowest else f"at most {highest}"
+    return f"{bound} {unit}{'' if lowest + highest == 1 else 's'}" if lowest or highest else ""
 
 
 def description(schema: Document) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from gleanery.api.openapi import Document
-from gleanery.api.reference.schemas import Row, type_name
+from gleanery.api.reference.schemas import Row, limits, notes, type_name
 from gleanery.models.fields import MAX_INT64
 
 
@@ -30,6 +30,8 @@ class Content(NamedTuple):
 
     media_type: str
     type: str
+    limits: str
+    """The limits of a list; empty for other types."""
     example: Any
 
     @property
@@ -140,16 +142,18 @@ def _parameter(found: Document) -> Parameter:
 
 def _notes(found: Document) -> str:
     schema = found["schema"]
-    notes = [found["in"], "" if found.get("required") else "optional"]
-    if schema.get("default", "") not in ("", MAX_INT64):
-        notes.append(f"default {schema['default']}")
-    if 0 < schema.get("maximum", 0) < MAX_INT64:
-        notes.append(f"{schema.get('minimum', 0)} to {schema['maximum']}")
-    return ", ".join(filter(None, notes))
+    has_default = schema.get("default", "") not in ("", MAX_INT64)
+    return notes(
+        found["in"],
+        "" if found.get("required") else "optional",
+        f"default {schema['default']}" if has_default else "",
+        limits(schema),
+    )
 
 
 def _contents(holder: Document) -> list[Content]:
     return [
-        Content(media_type, type_name(content.get("schema", {})), content.get("example"))
+        Content(media_type, type_name(schema), limits(schema), content.get("example"))
         for media_type, content in holder.get("content", {}).items()
+        for schema in (content.get("schema", {}),)
     ]
