@@ -512,7 +512,10 @@ UPGRADES["close and an offer"] = Case(
 _GET = request(start="GET / HTTP/1.1")
 SEQUENCES = {
     "an empty line before a request": accepted(b"\r\n" + _GET),
-    "many empty lines before a request": accepted(b"\r\n" * 1000 + _GET),
+    "ten empty lines before a request": accepted(b"\r\n" * 10 + _GET),
+    "eleven empty lines before a request": rejected(400, b"\r\n" * 11 + _GET),
+    "many empty lines before a request": rejected(400, b"\r\n" * 1000 + _GET),
+    "ten empty lines before each request": Case((b"\r\n" * 10 + _GET) * 3, ("",) * 3),
     "empty lines between requests": Case(_GET + b"\r\n\r\n\r\n" + _GET, ("", "")),
     "an empty line after a body": Case(
         request("Content-Length: 5", body=b"hello\r\n") + _GET, ("hello", "")

@@ -22,7 +22,9 @@ class Limits:
     """Time for which input is discarded, so that a client can read the last response."""
     linger_bytes: int = 64 * 1024 * 1024
     """Maximum number of bytes that are discarded for the same reason."""
-    max_rejected_connections: int = 100
-    """Connections above the limit that get a response; further ones are closed without one."""
+    reserved_connections: int = 100
+    """Connections above the limit, on which only requests that are always admitted are handled."""
+    reserve_seconds: float = 5
+    """Time limit of each wait on a connection above the limit."""
     check_seconds: float = 1.0
     """Interval at which the timeouts are checked."""
