@@ -40,17 +40,46 @@ def test_a_new_connection_replaces_the_oldest_idle_one() -> None:
             assert newer.exchange(head("GET", "/inline")).status == 200
 
 
+def unused(server: Server) -> int:
+    """Number of connections whose clients have sent no whole head."""
+    return sum(connection.is_unused for connection in tuple(server.registry.connections))
+
+
+@pytest.mark.parametrize("data", [b"", b"\r", b"\r\n\r\n", b"GET / HTT"])
+def test_a_connection_without_a_request_is_replaced_before_an_idle_one(data: bytes) -> None:
+    limits = Limits(max_connections=3, unused_seconds=0, check_seconds=0.02)
+    with serving(limits) as server, Client(server) as idle, ExitStack() as stack:
+        assert idle.exchange(head("GET", "/inline")).status == 200
+        silent = [stack.enter_context(Client(server)) for _ in range(2)]
+        for client in silent:
+            client.send(data)
+        wait_until(lambda: unused(server) == 2 and evictable(server) == [1])
+        for _ in range(2):
+            other = stack.enter_context(Client(server))
+            assert other.exchange(head("GET", "/inline")).status == 200
+        for client in silent:
+            client.receive_all()  # until the server has closed the connection
+        assert idle.exchange(head("GET", "/inline")).status == 200
+        assert server.registry.evicted_connections == 2
+
+
+def test_a_new_connection_is_not_replaced_at_once() -> None:
+    with serving(Limits(max_connections=1, unused_seconds=3600)) as server, Client(server) as first:
+        wait_until(lambda: unused(server) == 1)
+        with Client(server) as second:
+            assert second.exchange(head("GET", "/inline")).status == 503
+        assert first.exchange(head("GET", "/inline")).status == 200
+
+
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\r\n\r", id="empty lines"),
-        pytest.param(b"GET / HTT", id="a partial head"),
         pytest.param(b"rubbish\r\n\r\n", id="rubbish"),
         pytest.param(head("POST", "/unread", "Content-Length: 9"), id="a partial body"),
+        pytest.param(head("GET", "/inline") + b"GET / HTT", id="a partial second head"),
     ],
 )
-def test_a_connection_without_a_request_is_replaced_before_an_idle_one(data: bytes) -> None:
+def test_a_client_that_does_not_end_is_replaced_before_an_idle_one(data: bytes) -> None:
     limits = Limits(max_connections=3, check_seconds=0.02)
     with serving(limits) as server, Client(server) as idle, ExitStack() as stack:
         assert idle.exchange(head("GET", "/inline")).status == 200

@@ -295,16 +295,20 @@ class Connection(asyncio.Protocol):
         return self._awaited() is not Awaited.NOTHING
 
     @property
+    def is_unused(self) -> bool:
+        return self._state is _OPEN and not self._parser.parsed_heads
+
+    @property
     def eviction_order(self) -> EvictionOrder | None:
-        """Connections without a request come first, and those with unread responses last."""
-        awaited, count = self._awaited(), self._parser.parsed_heads
-        waited = self._timeouts.waited(awaited, count)
-        if not waited or awaited not in _EVICTABLE:
+        """Idle connections come after those that do worse. Unread responses come last."""
+        awaited = self._awaited()
+        waited = self._timeouts.waited(awaited, self._parser.parsed_heads)
+        if not waited or awaited not in _EVICTABLE or self.is_unused:
             return None
         if self._unread_bytes():
             return 2, -waited
-        is_between_requests = awaited is not Awaited.CLOSE and not self._timeouts.is_head_old
-        return int(is_between_requests and count > 0), -waited
+        is_idle = awaited is not Awaited.CLOSE and not self._timeouts.is_head_old
+        return int(is_idle), -waited
 
     @property
     def unsent_bytes(self) -> int:

@@ -14,6 +14,8 @@ class Limits:
     stall_seconds: float = 30
     """Time in which a head must be complete. Also the period of a speed measurement."""
     max_connections: int = 2000
+    unused_seconds: float = 0.25
+    """Time that a client has for its first head at least, if ``max_connections`` is reached."""
     max_head_bytes: int = 64 * 1024
     """Size of the request line and the headers; also of the trailers after a chunked body."""
     min_bytes_per_second: int = 1024

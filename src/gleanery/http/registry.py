@@ -2,8 +2,10 @@
 
 A connection is regular, reserved, or evicted:
 
-- Up to ``max_connections`` are regular. One more evicts a connection that waits for its client. The
-  order is that of ``ManagedConnection.eviction_order``.
+- Up to ``max_connections`` are regular. One more evicts a connection that waits for its client: the
+  oldest one that has never sent a whole head, or else the first in the order of
+  ``ManagedConnection.eviction_order``. So a client that sends its request soon is served, as long
+  as fewer than ``max_connections`` others connect within ``unused_seconds``.
 - If none can be evicted, the new connection is reserved. What a client wants is known only when its
   head is read. So a reserved connection may send one request. If that is not always admitted, it is
   rejected. A new reserved connection replaces the oldest one that waits for its client. So clients
@@ -38,8 +40,12 @@ class ManagedConnection(Protocol):
     """The part of a connection that the registry uses."""
 
     @property
+    def is_unused(self) -> bool:
+        """True until the client has sent a whole head."""
+
+    @property
     def eviction_order(self) -> EvictionOrder | None:
-        """Order among the connections that can be evicted.
+        """Order among the used connections that can be evicted.
 
         None if the connection is in use, or has not waited for its client since the last check.
         """
@@ -84,6 +90,7 @@ class ConnectionRegistry:
         self._regular: dict[ManagedConnection, None] = {}
         self._reserved: dict[ManagedConnection, None] = {}  # the oldest first
         self._evicted: dict[ManagedConnection, None] = {}  # their sockets are not closed yet
+        self._unused: dict[ManagedConnection, float] = {}  # with their start, the oldest first
         self._evictable: list[ManagedConnection] | None = None  # the first to evict at the end
         self.evicted_connections = 0
         """Connections that were closed for others since the start."""
@@ -113,7 +120,7 @@ class ConnectionRegistry:
             self._regular[connection] = None
             connection.shutdown()
         elif len(self._regular) < self.limits.max_connections or self._evict_one():
-            self._regular[connection] = None
+            self._add_regular(connection)
         else:
             self.refused_connections += 1
             self._reserve(connection)
@@ -126,11 +133,15 @@ class ConnectionRegistry:
             self.add(connection)
         elif is_regular:
             self.connections.add(connection)
-            self._regular[connection] = None
+            self._add_regular(connection)
         else:
             self.connections.add(connection)
             self._reserve(connection)
         self.discard(handshake)
+
+    def _add_regular(self, connection: ManagedConnection) -> None:
+        self._regular[connection] = None
+        self._unused[connection] = asyncio.get_running_loop().time()
 
     def _reserve(self, connection: ManagedConnection) -> None:
         if len(self._reserved) >= self.limits.reserved_connections:
@@ -145,17 +156,33 @@ class ConnectionRegistry:
 
     def _evict_one(self) -> bool:
         """Closes a connection that waits for its client. Returns False if there is none."""
+        connection = self._oldest_unused() or self._first_evictable()
+        if connection is None:
+            return False
+        self._evict(connection)
+        return True
+
+    def _oldest_unused(self) -> ManagedConnection | None:
+        """Returns a connection whose client has had some time, and has sent no whole head."""
+        oldest = asyncio.get_running_loop().time() - self.limits.unused_seconds
+        while self._unused:
+            connection, start = next(iter(self._unused.items()))
+            if connection.is_unused:
+                return connection if start <= oldest else None
+            del self._unused[connection]
+        return None
+
+    def _first_evictable(self) -> ManagedConnection | None:
         if self._evictable is None:
             self._evictable = self._find_evictable()
         while self._evictable:
             connection = self._evictable.pop()
             if connection in self._regular and connection.eviction_order is not None:
-                self._evict(connection)
-                return True
-        return False
+                return connection
+        return None
 
     def _find_evictable(self) -> list[ManagedConnection]:
-        """Returns the connections that can be evicted. Until the next check there are no others."""
+        """Returns the used connections that can be evicted. The next check can find others."""
         orders = ((one.eviction_order, one) for one in self._regular)
         found = [(order, one) for order, one in orders if order is not None]
         found.sort(key=lambda pair: pair[0])
@@ -164,7 +191,7 @@ class ConnectionRegistry:
     def _evict(self, connection: ManagedConnection) -> None:
         """Closes a connection. With TLS the client is given a moment to close it too."""
         self.evicted_connections += 1
-        del self._regular[connection]
+        self.remove(connection)
         self._evicted[connection] = None
         connection.close()
         if len(self._evicted) > self.limits.reserved_connections:
@@ -194,6 +221,7 @@ class ConnectionRegistry:
     def remove(self, connection: ManagedConnection) -> None:
         """Removes a connection whose socket is closed."""
         self._regular.pop(connection, None)
+        self._unused.pop(connection, None)
         self._reserved.pop(connection, None)
         self._evicted.pop(connection, None)
 

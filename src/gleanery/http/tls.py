@@ -90,7 +90,6 @@ class TlsHandshake:
         self._registry = registry
         self._socket = accepted
         self.client_address = client_address
-        self._waited = 0.0
         self._task = registry.start_task(self._run(context))
         registry.add(self)  # which may reject it
 
@@ -115,8 +114,12 @@ class TlsHandshake:
         self._registry.discard(self)
 
     @property
+    def is_unused(self) -> bool:
+        return True
+
+    @property
     def eviction_order(self) -> EvictionOrder | None:
-        return (0, -self._waited) if self._waited else None
+        return None
 
     @property
     def is_replaceable(self) -> bool:
@@ -126,8 +129,7 @@ class TlsHandshake:
         """Changes nothing: the connection after the handshake is restricted."""
 
     def check_timeouts(self) -> None:
-        """Notes that some time has passed. The event loop limits the time of a handshake."""
-        self._waited += self._registry.limits.check_seconds
+        """Does nothing: the event loop limits the time of a handshake."""
 
     def reject(self, error: HttpError) -> None:
         """Sends nothing: a response would need the handshake, which is the costly part."""
