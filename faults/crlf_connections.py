@@ -18,8 +18,8 @@ from faults.service import Service
 from faults.workload import Findings, run_workload
 
 PROMISE = (
-    "clients that send no request hold no connection: at `--max-connections` others are served, and "
-    "`/healthz`, `/readyz` and `/metrics` are always answered"
+    "clients that send no request hold no connection: at `--max-connections` others are served, "
+    "and `/healthz`, `/readyz` and `/metrics` are always answered"
 )
 _CONNECTIONS = 300
 _LIMIT = 50
