@@ -12,6 +12,7 @@ from functools import partial
 
 from faults import (
     client_kill,
+    crlf_connections,
     database_outage,
     deployments,
     disk_full,
@@ -33,6 +34,7 @@ _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend les
 _LEASE_ROUNDS = _CLIENT_ROUNDS = _VIEW_ROUNDS = max(1, ROUNDS // 4)
 _STOPPED_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than the statement timeout
+_CRLF_SECONDS = 30
 
 FAULTS: dict[str, Callable[[Environment], Result]] = {
     "kill-service-sqlite": partial(kill.kill_service, engine="SQLite", rounds=ROUNDS),
@@ -62,6 +64,7 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
         for engine, name in (("sqlite", "SQLite"), ("postgres", "PostgreSQL"))
     },
     "log-stalled": log_stalled.stall_log,
+    "crlf-connections": partial(crlf_connections.send_empty_lines, seconds=_CRLF_SECONDS),
     "tls-descriptors": tls.exhaust_descriptors,
     "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),
     "failover": partial(failover.fail_over, rounds=_FEWER_ROUNDS),

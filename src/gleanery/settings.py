@@ -219,8 +219,8 @@ class Settings:
     # Connections
     max_connections: int = setting(
         2000,
-        "Maximum number of client connections per worker. One more replaces an idle connection, "
-        "or gets 503.",
+        "Maximum number of client connections per worker. One more replaces a connection without a "
+        "request in progress, or gets 503. Health checks and metrics are answered in any case.",
         _POSITIVE,
     )
     max_requests: int = setting(

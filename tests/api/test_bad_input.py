@@ -556,7 +556,6 @@ def test_every_kind_of_missing_or_invalid_token_is_401(client: Client, service: 
         ["Authorization: Bearer "],
         ["Authorization: Bearer nonsense"],
         [f"Authorization: Bearer {changed}"],
-        [f"Authorization: Bearer  {client.token}"],
         [f"Authorization: Bearer {client.token} {client.token}"],
         [f"Authorization: Basic {client.token}"],
         [f"Authorization: {client.token}"],
@@ -573,7 +572,9 @@ def test_every_kind_of_missing_or_invalid_token_is_401(client: Client, service: 
         bodies.add(answer.body)
     assert len(bodies) == 4  # no token, another scheme, an empty token, an incomplete token
     assert raw.get(service.url, "/v1/cookies", good).status == 200
-    assert raw.get(service.url, "/v1/cookies", good.replace("Bearer", "bearer")).status == 200
+    for scheme in ("bearer", "BEARER", "Bearer ", "Bearer   "):
+        again = good.replace("Bearer", scheme)
+        assert raw.get(service.url, "/v1/cookies", again).status == 200
 
 
 # --- errors contain no values --------------------------------------------------------------------

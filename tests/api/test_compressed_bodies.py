@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gleanery.scheduling.fair_thread import FairThread
+from tests.support.calls import note_calls
 from tests.support.compression import COMPRESS, zstd_with_window
 from tests.support.outputs import output
 from tests.support.service import Client
@@ -16,6 +18,7 @@ from tests.support.service import Client
 JSON, LINES = "application/json", "application/x-ndjson"
 SKIPPABLE_FRAME = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"hello"
 MIB = 1024 * 1024
+REQUIRED = ("job_id", "source_url", "data")
 NOISE = random.Random(1).randbytes(150_000).hex()
 """Text that compresses to a half. A body without it is compressed too well."""
 both_codings = pytest.mark.parametrize("coding", ["gzip", "zstd"])
@@ -181,6 +184,30 @@ def test_the_limit_applies_to_the_decompressed_size(client: Client, coding: str)
     assert (status, locs(body)) == (413, [["body"]])
     assert f"at most {limit} bytes; send more as NDJSON" in body["detail"][0]["msg"]
     assert post(client, COMPRESS[coding](text.ljust(limit)), coding, JSON)[0] == 200
+
+
+@both_codings
+def test_blank_lines_are_stored_in_no_batch(
+    client: Client, coding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch for each thousand of them takes seconds before the body is rejected."""
+    client.store("group", output(1))
+    batches = note_calls(monkeypatch, FairThread, "run")
+    status, body = post(client, COMPRESS[coding](b"\n" * (4 * MIB)), coding)
+    assert (status, locs(body)[0]) == (413, ["body"])
+    assert not batches
+
+
+def test_lines_keep_their_positions_beside_blank_lines(client: Client) -> None:
+    valid = json.dumps(output(1)).encode()
+    text = b"\n\n" + valid + b"\r\n \t\r\n" + valid + b"\n" * 3000
+    status, body = post(client, text, "")
+    assert (status, body["lines"], body["created"]) == (200, 3004, 1)
+    status, body = post(client, b"\n" * 2500 + valid + b"\n\n{}\n" + valid, "")
+    assert (status, locs(body)) == (
+        422,
+        [["body", "2502", name] for name in REQUIRED] + [["body", "0"]],
+    )
 
 
 def test_a_long_body_may_not_be_compressed_too_well(client: Client) -> None:

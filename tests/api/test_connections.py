@@ -453,6 +453,14 @@ def test_http_1_0_and_absolute_urls_are_served(node: Service) -> None:
     assert raw.exchange(node.url, absolute.encode()).status == 200
 
 
+def test_options_of_the_server(node: Service) -> None:
+    request = b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answer = raw.exchange(node.url, request)
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["allow"] == "delete, get, head, options, post, put"
+    assert "content-length" not in answer.headers
+
+
 # --- slow clients --------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from gleanery.api.app import build_app
 from gleanery.api.asgi import AsgiApp, Message
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
-from tests.support.process import Running, environment, free_port, is_ready
+from tests.support.process import Running, environment, free_port, is_ready, new_token
 from tests.support.raw_http import connect, get, read_until_close, statuses
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
@@ -195,6 +197,32 @@ def logged_clients(
 def test_a_request_line_has_the_address_of_the_client(tmp_path: Path, format_: str) -> None:
     clients = logged_clients(tmp_path, format_, (), "", "192.0.2.1")
     assert clients == {"": "127.0.0.1", "192.0.2.1": "127.0.0.1"}  # anybody can send the header
+
+
+def test_a_write_is_logged_although_its_client_resets_the_connection(tmp_path: Path) -> None:
+    options = ("--data", str(tmp_path), "--port", str(free_port()), "--log-format", "json")
+    body = b'[{"job_id":"j","source_url":"u","data":{}}]'
+    with Running("serve", *options) as running:
+        url = f"{HERE}:{options[3]}"
+        running.wait_ready(url)
+        token = new_token(options[:2])
+        for number in range(20):
+            lines = (
+                "POST /v1/outputs/group HTTP/1.1",
+                "Host: x",
+                f"Authorization: Bearer {token}",
+                "Content-Type: application/json",
+                f"Content-Length: {len(body)}",
+                f"X-Request-Id: reset-{number}",
+            )
+            with connect(url) as connection:
+                connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+                at_once = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        pattern = r'"store_outputs".*"client": ?"127.0.0.1".*"request_id": ?"reset-\d+"'
+        running.wait_for(lambda: len(re.findall(pattern, "".join(running.log))) == 20)
+        running.stop()
+    assert "Traceback" not in "".join(running.log)
 
 
 @pytest.mark.parametrize("format_", ["json", "text"])

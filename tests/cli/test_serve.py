@@ -246,6 +246,52 @@ def test_workers_share_a_database_and_metrics(tmp_path: Path) -> None:
     assert serving[0]["workers"] == 2
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("workers", "has_tls"), [(1, True), (2, False)])
+def test_health_checks_are_answered_when_every_worker_has_all_its_connections(
+    tmp_path: Path, workers: int, has_tls: bool
+) -> None:
+    port, data = free_port(), tmp_path / "data"
+    certificate, key = write_certificate(tmp_path)
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key)) if has_tls else ()
+    limits = ("--workers", str(workers), "--max-connections", "3")
+    url = f"{'https' if has_tls else 'http'}://127.0.0.1:{port}"
+    trusted = ssl.create_default_context(cafile=certificate)
+
+    def status(path: str) -> int:
+        return httpx2.get(url + path, verify=trusted).status_code
+
+    def open_request(token: str) -> socket.socket:
+        """A request that waits for its body, unless it is above the limit of its worker."""
+        plain = connect(url)
+        held = trusted.wrap_socket(plain, server_hostname="127.0.0.1") if has_tls else plain
+        lines = ("Content-Type: application/json", "Content-Length: 2", "Expect: 100-continue")
+        held.sendall(request_head(Client(url, token), "POST", "/v1/cookies", *lines))
+        held.recv(100)
+        return held
+
+    with (
+        Running("serve", "--data", str(data), "--port", str(port), *limits, *tls) as running,
+        ExitStack() as stack,
+    ):
+        running.wait_ready(url, trusted)
+        token = token_in(data)
+
+        def is_full() -> bool:
+            stack.enter_context(open_request(token))
+            text = httpx2.get(f"{url}/metrics", verify=trusted).text
+            held = re.findall(r"^gleanery_requests_in_progress\{.*\} 3\.0$", text, re.M)
+            return len(held) == workers
+
+        wait_until(is_full)
+        for _ in range(10):
+            assert [status(path) for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
+            assert status("/docs") == 503
+        stack.close()  # a stop would wait for the bodies
+        running.stop()
+    assert any("the connection limit is reached" in line for line in running.log)
+
+
 @pytest.mark.extended
 @PROC
 def test_a_worker_is_replaced_and_its_counts_stay_if_temporary_files_are_removed(
@@ -472,7 +518,7 @@ def test_metrics_of_connections_and_requests(service: Service) -> None:
             connection.sendall(head)
             assert b" 100 Continue" in connection.recv(100)  # the request is in progress
             text = fresh_metrics(nobody)
-            assert gauge(text, "gleanery_requests_in_progress") == 2  # the scrape is one
+            assert gauge(text, "gleanery_requests_in_progress") == 1  # the scrape holds no slot
             assert gauge(text, "gleanery_connections_open") >= 2
     for kind in ("long_polls", "transfers"):
         assert gauge(text, f"gleanery_{kind}_in_progress") == 0

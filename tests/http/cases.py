@@ -400,7 +400,6 @@ _CHUNKS = {
     "the last chunk inside": (b"5\r\n0\r\n\r\n\r\n0\r\n\r\n", "0\r\n\r\n"),
     "extension": (b"5;a\r\nhello\r\n0\r\n\r\n", "hello"),
     "extension with a value": (b"5;a=b\r\nhello\r\n0;c=d\r\n\r\n", "hello"),
-    "extension with spaces": (b"5 ; a = b\r\nhello\r\n0\r\n\r\n", "hello"),
     "quoted extension": (b'5;a="b;\\"c"\r\nhello\r\n0\r\n\r\n', "hello"),
     "two extensions": (b"5;a=b;c\r\nhello\r\n0\r\n\r\n", "hello"),
     "trailer": (b"5\r\nhello\r\n0\r\nX: y\r\nZ:\r\n\r\n", "hello"),
@@ -427,6 +426,14 @@ _CHUNKS = {
     "chunk with two ends": (b"5\r\nhello\r\n\r\n0\r\n\r\n", 400),
     "last chunk with LF": (b"5\r\nhello\r\n0\n\n", 400),
     "body ends with LF": (b"5\r\nhello\r\n0\r\n\n", 400),
+    "space before an extension": (b"5 ;a=b\r\nhello\r\n0\r\n\r\n", 400),
+    "tab before an extension": (b"5\t;a=b\r\nhello\r\n0\r\n\r\n", 400),
+    "space before an extension of the last chunk": (b"5\r\nhello\r\n0 ;a\r\n\r\n", 400),
+    "space after an extension": (b"5;a \r\nhello\r\n0\r\n\r\n", 400),
+    "space before the name of an extension": (b"5; a=b\r\nhello\r\n0\r\n\r\n", 400),
+    "space before the sign of an extension": (b"5;a =b\r\nhello\r\n0\r\n\r\n", 400),
+    "space before the value of an extension": (b"5;a= b\r\nhello\r\n0\r\n\r\n", 400),
+    "space between extensions": (b"5;a ;b\r\nhello\r\n0\r\n\r\n", 400),
     "empty extension": (b"5;\r\nhello\r\n0\r\n\r\n", 400),
     "extension without a name": (b"5;=b\r\nhello\r\n0\r\n\r\n", 400),
     "extension without a value": (b"5;a=\r\nhello\r\n0\r\n\r\n", 400),
@@ -454,29 +461,43 @@ _TRAILERS = (
     "Connection: Upgrade",
     "Proxy-Connection: close",
     "Proxy-Connection: keep-alive",
-    "Content-Length: 33",
-    "Content-Length: 0",
-    "Content-Length: x",
-    "Transfer-Encoding: chunked",
-    "Transfer-Encoding: gzip",
     "Upgrade: h2c",
     "Upgrade: websocket",
     "Connection: Upgrade\r\nUpgrade: websocket",
-    "Connection: close\r\nContent-Length: 33",
-    "Transfer-Encoding: chunked\r\nContent-Length: 33",
+    "X-Content-Length: 33",
+    "Content-Lengths: 33",
+    "Transfer-Encodin: chunked",
     "Host: y",
     "Expect: 100-continue",
     "Authorization: Bearer x",
     "Trailer: Connection",
 )
-TRAILER_BODIES = {t: b"5\r\nhello\r\n0\r\n" + t.encode() + b"\r\n\r\n" for t in _TRAILERS}
+_REJECTED_TRAILERS = (
+    "Content-Length: 33",
+    "Content-Length: 0",
+    "Content-Length: x",
+    "content-length:",
+    "Transfer-Encoding: chunked",
+    "TRANSFER-ENCODING: gzip",
+    "X: y\r\nContent-Length: 33",
+    "Connection: close\r\nContent-Length: 33",
+    "Transfer-Encoding: chunked\r\nContent-Length: 33",
+)
+TRAILER_BODIES = {
+    trailer: b"5\r\nhello\r\n0\r\n" + trailer.encode() + b"\r\n\r\n"
+    for trailer in (*_TRAILERS, *_REJECTED_TRAILERS)
+}
 """Chunked bodies by the trailers at their end."""
 TRAILERS = {
     f"trailer {trailer!r}{' twice' * (count - 1)}": Case(
-        (request(CHUNKED) + body) * count, ("hello",) * count
+        (request(CHUNKED) + TRAILER_BODIES[trailer]) * count, ("hello",) * count
     )
-    for trailer, body in TRAILER_BODIES.items()
+    for trailer in _TRAILERS
     for count in (1, 2)
+}
+TRAILERS |= {
+    f"trailer {trailer!r}": rejected(400, request(CHUNKED) + TRAILER_BODIES[trailer] + HIDDEN)
+    for trailer in _REJECTED_TRAILERS
 }
 
 _OFFERS = {
@@ -512,7 +533,10 @@ UPGRADES["close and an offer"] = Case(
 _GET = request(start="GET / HTTP/1.1")
 SEQUENCES = {
     "an empty line before a request": accepted(b"\r\n" + _GET),
-    "many empty lines before a request": accepted(b"\r\n" * 1000 + _GET),
+    "ten empty lines before a request": accepted(b"\r\n" * 10 + _GET),
+    "eleven empty lines before a request": rejected(400, b"\r\n" * 11 + _GET),
+    "many empty lines before a request": rejected(400, b"\r\n" * 1000 + _GET),
+    "ten empty lines before each request": Case((b"\r\n" * 10 + _GET) * 3, ("",) * 3),
     "empty lines between requests": Case(_GET + b"\r\n\r\n\r\n" + _GET, ("", "")),
     "an empty line after a body": Case(
         request("Content-Length: 5", body=b"hello\r\n") + _GET, ("hello", "")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -54,6 +55,9 @@ class EchoApplication:
         self.held: list[Request] = []
         self.release = asyncio.Event()
 
+    def is_always_admitted(self, request: Request) -> bool:
+        return request.path == b"/health"
+
     def admit(self, request: Request) -> None:
         self.events.append(f"admit {request.path.decode()}")
         match request.path:
@@ -75,7 +79,8 @@ class EchoApplication:
                 request.start()
 
     def _answer_inline(self, request: Request) -> None:
-        respond(request, 200, b"inline")
+        with suppress(ClientDisconnected):
+            respond(request, 200, b"inline")
         request.finish()
 
     async def handle(self, request: Request) -> None:
@@ -309,6 +314,11 @@ class Client:
 
     def half_close(self) -> None:
         self.socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Ends the connection at once, without waiting for what was sent."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
 
     def close(self) -> None:
         self.socket.close()

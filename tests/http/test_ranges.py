@@ -24,6 +24,8 @@ ETAG = b'"abc"'
         (b"bytes=-500", (0, 100)),
         (b"bytes=90-500", (90, 100)),
         (b"bytes = 0 - 9", (0, 10)),
+        (b"BYTES=0-9", (0, 10)),
+        (b"Bytes=-5", (95, 100)),
     ],
 )
 def test_a_range_is_found(value: bytes, expected: tuple[int, int]) -> None:

@@ -313,6 +313,51 @@ def test_a_client_that_leaves_a_stream(server: Server) -> None:
     wait_until(lambda: server.saw("disconnected /stream"))
 
 
+def test_the_address_of_a_client_that_has_left_is_known(server: Server) -> None:
+    with Client(server) as client:
+        client.send(head("GET", "/hold"))
+        wait_until(lambda: server.application.held)
+        client.reset()
+    wait_until(lambda: not server.registry.open_connections)
+    assert server.application.held[0].client_address == b"127.0.0.1"
+
+
+def test_the_address_of_a_client_that_leaves_before_it_is_accepted_is_known(server: Server) -> None:
+    has_left = threading.Event()
+    server.call(lambda: has_left.wait(TIMEOUT_SECONDS))
+    with Client(server) as client:
+        client.send(head("GET", "/hold"))
+        client.reset()
+    has_left.set()
+    wait_until(lambda: server.application.held)
+    wait_until(lambda: not server.registry.open_connections)
+    assert server.application.held[0].client_address == b"127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        head("GET", "/echo") * 20,
+        head("GET", "/inline") * 20,
+        head("GET", "/later") * 20,
+        head("GET", "/stream?100") * 2,
+        head("GET", "/inline-large") * 2,
+        head("GET", "/chunks?a,b,c", "Connection: close"),
+        head("POST", "/unread", "Content-Length: 5"),
+        b"rubbish\r\n\r\n",
+    ],
+)
+def test_a_reset_at_any_time_is_no_error(server: Server, data: bytes) -> None:
+    """The fixture checks that nothing was reported to the event loop."""
+    for sent, received in ((9, 0), (40, 0), (None, 0), (None, 0), (None, 1), (None, 100_000)):
+        with Client(server) as client:
+            client.send(data[:sent])
+            if received:
+                client.socket.recv(received)
+            client.reset()
+    wait_until(lambda: not server.registry.connections)
+
+
 # --- errors of the application --------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ def tls(tmp_path: Path) -> TlsContext:
 
 @pytest.fixture
 def limited(tls: TlsContext) -> Iterator[Server]:
-    limits = Limits(max_connections=LIMIT, max_rejected_connections=LIMIT, check_seconds=0.05)
+    limits = Limits(max_connections=LIMIT, reserved_connections=LIMIT, check_seconds=0.05)
     with serving(limits, tls) as server:
         yield server
         assert not server.errors
@@ -67,8 +67,22 @@ def test_sockets_without_a_handshake_count_as_connections(limited: Server) -> No
         counts: list[int] = []  # between two callbacks: one adds a connection and then rejects it
         limited.call(lambda: counts.append(limited.registry.open_connections))
         wait_until(lambda: counts)
-        assert counts[0] <= LIMIT
+        assert counts[0] <= 2 * LIMIT  # with the reserve
         wait_until(lambda: get_when_possible(limited))  # it replaces one that sends nothing
+
+
+def test_a_health_check_is_answered_above_the_limit(limited: Server) -> None:
+    with ExitStack() as stack:
+        for _ in range(LIMIT):
+            busy = stack.enter_context(connect_tls(limited.port))
+            busy.sendall(head("GET", "/hold"))
+        wait_until(lambda: len(limited.application.held) == LIMIT)
+        for _ in range(3 * LIMIT):  # more than the reserve has
+            stack.enter_context(connect(limited))
+        for path, status in (("/health", b" 200 "), ("/inline", b" 503 ")):
+            with connect_tls(limited.port) as client:
+                assert status in get(client, path)
+        assert not limited.saw("admit /inline")
 
 
 @pytest.mark.thorough
@@ -78,11 +92,8 @@ def test_idle_connections_after_a_handshake_are_replaced(limited: Server) -> Non
             wait_until(
                 lambda: limited.registry.open_connections < LIMIT or get_when_possible(limited)
             )
-            try:
-                idle = stack.enter_context(connect_tls(limited.port))
-            except OSError:  # none was idle yet
-                continue
-            assert b" 200 " in get(idle, "/inline")
+            idle = stack.enter_context(connect_tls(limited.port))
+            get(idle, "/inline")  # 503 if none was idle yet
             assert limited.registry.open_connections <= 3 * LIMIT
         wait_until(lambda: limited.registry.open_connections <= LIMIT)
 

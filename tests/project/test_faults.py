@@ -8,6 +8,7 @@ import pytest
 
 from faults import (
     client_kill,
+    crlf_connections,
     database_outage,
     disk_full,
     disks,
@@ -123,6 +124,11 @@ def test_a_command_that_loses_or_duplicates_is_noticed(
 @pytest.mark.extended
 def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:
     assert holds(log_stalled.stall_log(made))
+
+
+@pytest.mark.extended
+def test_connections_without_a_request_lock_nobody_out(made: Environment) -> None:
+    assert holds(crlf_connections.send_empty_lines(made, seconds=3))
 
 
 @pytest.mark.extended

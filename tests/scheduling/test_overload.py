@@ -35,6 +35,7 @@ from tests.support.settings import fresh_settings
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 JSON = "Content-Type: application/json"
+ALWAYS_ANSWERED = ("/healthz", "/readyz", "/metrics")
 Serving = Callable[..., Service]
 
 
@@ -119,9 +120,9 @@ def test_a_full_service_rejects_requests_and_recovers(serving: Serving) -> None:
             house.enter_context(under_way(service, client))
         assert_turned_away(late.get("/v1/outputs/group"))
         assert_turned_away(late.post("/v1/cookies", json=[]))
-        assert_turned_away(service.stranger().get("/metrics"))
-        assert late.get("/healthz").status_code == 200
-        assert late.get("/readyz").status_code == 200
+        assert_turned_away(service.stranger().get("/docs"))
+        for path in ALWAYS_ANSWERED:
+            assert service.stranger().get(path).status_code == 200
     for client in (first, second, third, late):
         assert client.get("/v1/outputs/group").status_code == 200
     counted = fresh_metrics(late)
@@ -300,7 +301,7 @@ def test_a_new_connection_replaces_an_idle_one(serving: Serving) -> None:
         for connection in (older, newer):
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert statuses(connection.recv(4096)) == [b"200"]
-        wait_until(lambda: raw.get(service.url, "/healthz").status == 200)  # when one has been idle
+        wait_until(lambda: raw.get(service.url, "/").status == 307)  # when one has been idle
         assert older.recv(1) == b""
         newer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert statuses(newer.recv(4096)) == [b"200"]
@@ -313,11 +314,21 @@ def test_a_connection_above_the_limit_is_rejected(serving: Serving) -> None:
     client.close()
     client = Client(service.url, token)
     with under_way(service, client), under_way(service, client):
-        with connect(service.url) as one_too_many:
-            received = read_until_close(one_too_many)
-        assert statuses(received) == [b"503"]
-        assert b"\r\nretry-after: 1\r\n" in received
-    assert client.get("/healthz").status_code == 200
+        for method, path in (("GET", "/v1/outputs/group"), ("POST", "/v1/cookies"), ("GET", "/")):
+            with Client(service.url, token) as one_too_many:
+                assert_turned_away(one_too_many.request(method, path))
+        for path in ALWAYS_ANSWERED:
+            with Client(service.url, None) as checking:
+                answer = checking.get(path)
+            assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+    assert client.get("/v1/outputs/group").status_code == 200
+    refused, evicted = (
+        re.search(rf"^gleanery_connections_{name}_total (\d+)\.0$", fresh_metrics(client), re.M)
+        for name in ("refused", "evicted")
+    )
+    assert refused is not None
+    assert evicted is not None
+    assert int(refused[1]) == 6
 
 
 # --- rate limits ---------------------------------------------------------------------------------

@@ -150,6 +150,7 @@ def _bearer_token(header: bytes) -> str:
         raise no_token()
     if scheme.lower() != "bearer":
         raise wrong_scheme()
-    if not token.strip():
+    token = token.strip(" ")  # a scheme may be followed by several spaces (RFC 9110)
+    if not token:
         raise empty_token()
     return token

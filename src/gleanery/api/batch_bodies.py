@@ -38,21 +38,20 @@ def bind_array(
 
 
 def bind_lines(
-    lines: list[bytes], first_position: int, max_values: int, options: BatchOptions
+    lines: dict[int, bytes], max_values: int, options: BatchOptions
 ) -> Batch | LargeBatch:
-    """Make a batch of the lines that are not blank."""
-    numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
-    for position, line in numbered.items():
+    """Make a batch of lines by their position in the body."""
+    for position, line in lines.items():
         if len(line) > max_values:
             check_value_count(line, max_values, ("body", str(position)))
-    texts, positions = [*numbered.values()], [*numbered]
-    if positions and batches.is_large(texts):
+    texts, positions = [*lines.values()], [*lines]
+    if batches.is_large(texts):
         return LargeBatch(texts, positions, len(texts), options)
     if options.skips_invalid:
-        return parse_lines(numbered, options)
+        return parse_lines(lines, options)
 
     def parse_strictly() -> Sequence[Output]:
-        return parse_lines(numbered, options).parsed
+        return parse_lines(lines, options).parsed
 
     return batches.from_texts(texts, positions, json_text.MAX_DEPTH, options, parse_strictly)
 

@@ -201,17 +201,19 @@ def if_match(headers: Headers) -> tuple[str, ...] | None:
 
 async def read_lines(
     body: Body, max_line_bytes: int, body_bytes: ByteReservation
-) -> AsyncIterator[bytes]:
-    """Yield the lines of a body of any length. Only one line is in memory.
+) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a body of any length, as they arrive.
 
-    The line stays reserved until the next one is requested.
+    Only the lines of one piece, and the beginning of the next line, are in memory. The beginning
+    is reserved.
     """
     pending: list[bytes] = []
     size = 0
     while chunk := await body.receive():
         *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            yield b"".join((*pending, end))
+        if ends:
+            ends[0] = b"".join((*pending, ends[0]))
+            yield ends
             pending, size = [], 0
         pending.append(rest)
         size += len(rest)
@@ -219,7 +221,7 @@ async def read_lines(
             raise _too_large(body.request, max_line_bytes, "A line")
         body_bytes.resize(size + body.held_bytes)
     if size:
-        yield b"".join(pending)
+        yield [b"".join(pending)]
 
 
 async def read_chunks(body: Body, limit: int) -> AsyncIterator[bytes]:

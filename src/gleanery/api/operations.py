@@ -95,7 +95,10 @@ class Operation:
     extra_errors: tuple[int, ...] = ()
     """Error statuses that do not follow from the other fields."""
     always_admit: bool = False
-    """True if the request is admitted even when the service is overloaded."""
+    """True if the request is admitted even when the service is overloaded.
+
+    Anybody may send such a request at any rate, so each must cost little.
+    """
     is_static: bool = False
     """True if the response is always the same, so that it is compressed once."""
     allows_read_batching: bool = False
@@ -734,6 +737,7 @@ OPERATIONS = (
         description="Metrics in Prometheus' text format.",
         response=str,
         media_type="text/plain",
+        always_admit=True,
     ),
     Operation(
         method="GET",

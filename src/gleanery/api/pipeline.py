@@ -84,6 +84,9 @@ class RequestPipeline:
             self.abandon(request)
             raise
 
+    def is_always_admitted(self, request: Request) -> bool:
+        return request.path in self._always_admitted
+
     def abandon(self, request: Request) -> None:
         """Releases what a request holds that will not be handled."""
         state: RequestState | None = request.state
@@ -159,9 +162,11 @@ class RequestPipeline:
         is_overloaded = error is _OVERLOADED
         response = _OVERLOADED_RESPONSE if is_overloaded else error_responses.for_error(error)
         request_id = request_id_of(request.headers)
-        respond(request, response, request_id, request.state.rate_limit_headers)
-        telemetry = self._services.telemetry
-        telemetry.record(request, UNMATCHED, request_id, response.status, started)
+        try:
+            respond(request, response, request_id, request.state.rate_limit_headers)
+        finally:
+            telemetry = self._services.telemetry
+            telemetry.record(request, UNMATCHED, request_id, response.status, started)
 
     def shutdown(self) -> None:
         self._services.database.stop_subscriptions()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gleanery.api.context import Response
 from gleanery.http import Header, Request
 
-_OK, _NOT_MODIFIED = 200, 304
+_OK, _NO_CONTENT, _NOT_MODIFIED = 200, 204, 304
 _NOSNIFF, _VARY = (b"x-content-type-options", b"nosniff"), (b"vary", b"accept-encoding")
 
 
@@ -19,7 +19,9 @@ def respond(
     cache_control = (b"cache-control", response.cache_control)
     always = (_NOSNIFF, cache_control, _VARY) if is_text else (_NOSNIFF, cache_control)
     headers = ((b"x-request-id", request_id), *always, *rate_limit_headers, *response.headers)
-    if response.status != _NOT_MODIFIED:  # 304 describes the body that the client has
+    # 204 has no body, and 304 describes the body that the client has.
+    has_body = response.status not in (_NO_CONTENT, _NOT_MODIFIED)
+    if has_body:
         headers = (*headers, (b"content-type", response.content_type))
     if response.codec is not None:
         headers = (*headers, (b"content-encoding", response.codec.name.encode()))
@@ -27,7 +29,7 @@ def respond(
         request.begin_chunks(response.status, headers)
         return
     pieces = response.pieces
-    if response.status != _NOT_MODIFIED:
+    if has_body:
         length = sum(map(len, pieces)) if response.length is None else response.length
         headers = (*headers, (b"content-length", b"%d" % length))
     request.respond(response.status, headers, pieces)

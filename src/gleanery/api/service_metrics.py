@@ -22,6 +22,8 @@ def observe_service(
 ) -> None:
     """Register the metrics of the parts that this service has."""
     metrics.observe("gleanery_connections_open", lambda: registry.open_connections)
+    metrics.observe("gleanery_connections_evicted_total", lambda: registry.evicted_connections)
+    metrics.observe("gleanery_connections_refused_total", lambda: registry.refused_connections)
     metrics.observe("gleanery_requests_in_progress", lambda: services.request_limit.held)
     metrics.observe("gleanery_long_polls_in_progress", lambda: services.long_poll_limit.held)
     metrics.observe("gleanery_transfers_in_progress", lambda: services.transfer_limit.held)

@@ -101,6 +101,12 @@ class Request(Protocol):
 class Application(Protocol):
     """Handles requests."""
 
+    def is_always_admitted(self, request: Request) -> bool:
+        """Returns True if the request is handled even above the connection limit.
+
+        The server rejects every other request there, with ``TooManyConnections``.
+        """
+
     def admit(self, request: Request) -> None:
         """Admits or rejects a request. Its head is complete, and earlier responses are sent.
 
@@ -115,7 +121,7 @@ class Application(Protocol):
         """
 
     def reject(self, request: Request, error: HttpError) -> None:
-        """Responds to a request that cannot be parsed, with ``request.respond(...)``.
+        """Responds to a request that cannot be parsed or admitted, with ``request.respond(...)``.
 
         The server finishes it and closes the connection.
         """

@@ -8,12 +8,16 @@ from gleanery.http.errors import BadRequest, HeadTooLarge
 from gleanery.http.head import HEADER_LINE, TOKEN
 
 _MAX_LINE_BYTES = 4096  # of a line with the size of a chunk and its extensions
-_SPACE = rb"[\t ]*+"
 _QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
-_EXTENSION = rb"%s;%s%s(?:%s=%s(?:%s|%s))?+" % (*[_SPACE] * 2, TOKEN, *[_SPACE] * 2, TOKEN, _QUOTED)
+# RFC 9112 allows whitespace here, but programs differ in where. A difference hides a request.
+_EXTENSION = rb";%s(?:=(?:%s|%s))?+" % (TOKEN, TOKEN, _QUOTED)
 _FIRST_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:%s)*+\r\n" % _EXTENSION)
 # The line end after the bytes of a chunk is read together with the size of the next chunk.
 _NEXT_SIZE = re.compile(rb"\r\n" + _FIRST_SIZE.pattern)
+
+
+# Another program that applies these would find another end of the request.
+_FRAMING_TRAILER = re.compile(rb"(?i:content-length|transfer-encoding):")
 
 
 class LengthDecoder:
@@ -101,6 +105,8 @@ class ChunkedDecoder:
                 self.is_complete = True
             elif HEADER_LINE.fullmatch(data, position, line_end) is None:
                 raise BadRequest("a trailer line is malformed")
+            elif _FRAMING_TRAILER.match(data, position):
+                raise BadRequest("Content-Length and Transfer-Encoding are not allowed in trailers")
             position = line_end
         unread = 0 if self.is_complete else len(data) - position
         self._trailer_bytes += position - start

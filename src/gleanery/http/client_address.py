@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 from functools import lru_cache
 
 _UNKNOWN = b"unknown"
 _MAX_LENGTH = 45  # of an IPv6 address that ends with an IPv4 address
+_SO_PEERNAME = 28  # of Linux
+# Size of the system's structure for the address of a socket, and the position of the IP address.
+_STRUCTURES = {socket.AF_INET: (16, slice(4, 8)), socket.AF_INET6: (28, slice(8, 24))}
+
+
+def address_of(transport: asyncio.Transport) -> bytes:
+    """Returns the IP address of the client of a transport that is not closed yet."""
+    peer = transport.get_extra_info("peername")
+    return address_in(_reset_peer(transport) if peer is None else peer)
+
+
+def _reset_peer(transport: asyncio.Transport) -> tuple[str] | None:
+    """Returns the peer of a socket that its client has reset, if the system knows it.
+
+    A client can send a request and reset the connection before it is accepted.
+    """
+    connected = transport.get_extra_info("socket")
+    if connected is None or connected.family not in _STRUCTURES:
+        return None
+    size, position = _STRUCTURES[connected.family]
+    try:
+        peer = connected.getsockopt(socket.SOL_SOCKET, _SO_PEERNAME, size)
+    except OSError:  # another system than Linux
+        return None
+    return (socket.inet_ntop(connected.family, peer[position]),)
 
 
 def address_in(peer: object) -> bytes:

@@ -7,12 +7,17 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import cast
 
-from gleanery.http.client_address import address_in
-from gleanery.http.errors import ClientDisconnected, HttpError, RequestTimeout
+from gleanery.http.client_address import address_of
+from gleanery.http.errors import (
+    ClientDisconnected,
+    HttpError,
+    RequestTimeout,
+    TooManyConnections,
+)
 from gleanery.http.flow_control import FlowControl, unconfirmed_bytes
 from gleanery.http.head import HeaderBlock
 from gleanery.http.parser import RequestParser
-from gleanery.http.registry import ConnectionRegistry
+from gleanery.http.registry import ConnectionRegistry, EvictionOrder
 from gleanery.http.request import HttpRequest
 from gleanery.http.timeouts import Awaited, Timeouts
 
@@ -36,6 +41,8 @@ class State(Enum):
 # Reading a member from its class takes 0.15 µs, and some are needed for every request.
 _OPEN, _HALF_CLOSED, _CLOSED = State.OPEN, State.HALF_CLOSED, State.CLOSED
 
+_EVICTABLE = (Awaited.REQUEST, Awaited.HEAD, Awaited.CLOSE)
+
 
 class Connection(asyncio.Protocol):
     """Implements the connection's side of every interface of this package."""
@@ -52,13 +59,22 @@ class Connection(asyncio.Protocol):
         self._timeouts = Timeouts(self._limits)
         self._state = _OPEN
         self._current: HttpRequest | None = None  # its response is in progress
-        self._client_address = b""  # not known yet
+        self._is_restricted = False
+        self.client_address = b""
 
     # --- called by the event loop -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._flow = FlowControl(self._transport)
+        # A closed socket has no address, and a request may end after its socket.
+        self.client_address = self._find_address()
+        self._register()
+
+    def _find_address(self) -> bytes:
+        return address_of(self._transport)
+
+    def _register(self) -> None:
         self._registry.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -128,12 +144,15 @@ class Connection(asyncio.Protocol):
 
     def _admit(self, request: HttpRequest) -> None:
         self._current = request
-        if self._registry.is_stopping:
+        if self._registry.is_stopping or self._is_restricted:
             request.keep_alive = False
         if not request.is_complete:
             self._read_body(request)
         if self._state is _HALF_CLOSED:
             self._note_end_of_input(request)
+        if self._is_restricted and not self._application.is_always_admitted(request):
+            self._send_error(request, TooManyConnections())
+            return
         try:
             self._application.admit(request)
         except Exception as error:
@@ -153,12 +172,6 @@ class Connection(asyncio.Protocol):
     @property
     def is_write_paused(self) -> bool:
         return self._flow.is_write_paused
-
-    @property
-    def client_address(self) -> bytes:
-        if not self._client_address:
-            self._client_address = address_in(self._transport.get_extra_info("peername"))
-        return self._client_address
 
     async def drain(self) -> None:
         await self._flow.drain()
@@ -220,8 +233,7 @@ class Connection(asyncio.Protocol):
         self._loop.call_exception_handler(context)
         self.finish(request, has_response=False)
 
-    def _send_error(self, error: HttpError) -> None:
-        request = HttpRequest(self, "GET", b"/", b"", HeaderBlock({}), keep_alive=False)
+    def _send_error(self, request: HttpRequest, error: HttpError) -> None:
         self._current = request
         try:
             self._application.reject(request, error)
@@ -271,11 +283,32 @@ class Connection(asyncio.Protocol):
         if self._current is not None:
             self._current.fail(error)
         else:
-            self._send_error(error)
+            request = HttpRequest(self, "GET", b"/", b"", HeaderBlock({}), keep_alive=False)
+            self._send_error(request, error)
+
+    def restrict(self) -> None:
+        self._is_restricted = True
+        self._timeouts = Timeouts(self._registry.reserve_limits)
 
     @property
-    def is_idle(self) -> bool:
-        return self._timeouts.is_idle(self._parser.request_count)
+    def is_replaceable(self) -> bool:
+        return self._awaited() is not Awaited.NOTHING
+
+    @property
+    def is_unused(self) -> bool:
+        return self._state is _OPEN and not self._parser.parsed_heads
+
+    @property
+    def eviction_order(self) -> EvictionOrder | None:
+        """Idle connections come after those that do worse. Unread responses come last."""
+        awaited = self._awaited()
+        waited = self._timeouts.waited(awaited, self._parser.parsed_heads)
+        if not waited or awaited not in _EVICTABLE or self.is_unused:
+            return None
+        if self._unread_bytes():
+            return 2, -waited
+        is_idle = awaited is not Awaited.CLOSE and not self._timeouts.is_head_old
+        return int(is_idle), -waited
 
     @property
     def unsent_bytes(self) -> int:
@@ -285,9 +318,11 @@ class Connection(asyncio.Protocol):
     def check_timeouts(self) -> None:
         awaited = self._awaited()
         unread = self._unread_bytes() if awaited is Awaited.READER else 0
-        if not self._timeouts.is_overdue(awaited, self._parser.request_count, unread):
+        if not self._timeouts.is_overdue(awaited, self._parser.parsed_heads, unread):
             return
         match awaited:
+            case Awaited.REQUEST | Awaited.HEAD if self._is_restricted:
+                self.reject(TooManyConnections())
             case Awaited.REQUEST:
                 self.close()
             case Awaited.HEAD | Awaited.BODY:

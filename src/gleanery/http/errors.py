@@ -40,7 +40,7 @@ class RequestTimeout(HttpError):
 
 
 class TooManyConnections(HttpError):
-    """The server has reached its connection limit, and no connection is idle."""
+    """The server has reached its connection limit, and no connection can be closed."""
 
 
 class ClientDisconnected(HttpError):

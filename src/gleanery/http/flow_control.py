@@ -11,8 +11,13 @@ _NUMBER = struct.Struct("i")  # answer of the system to TIOCOUTQ
 
 
 def unconfirmed_bytes(transport: asyncio.Transport) -> int:
-    """Returns the bytes that the system has not sent, or whose receipt is not confirmed."""
+    """Returns the bytes that the system has not sent, or whose receipt is not confirmed.
+
+    A transport has no socket when TLS is closed, shortly before its protocol is told.
+    """
     connected = transport.get_extra_info("socket")
+    if connected is None:
+        return 0
     try:
         answer = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_NUMBER.size))
     except OSError:  # only Linux knows this of a socket

@@ -13,6 +13,7 @@ _HEAD_END = b"\r\n\r\n"
 # Ends a head whose lines do not end in CRLF. It is malformed, so it is not waited for.
 _ANY_HEAD_END = re.compile(rb"\n\r?\n")
 _EMPTY_LINES = re.compile(rb"\A(?:\r\n)++")
+_MAX_EMPTY_LINES = 10  # before one request
 _METHOD_START = re.compile(rb"[A-Z][A-Z_-]{0,31}(?: |\Z)|\r\Z")
 
 
@@ -26,18 +27,15 @@ class RequestParser:
         self.unparsed = b""
         """Bytes that have arrived and were not parsed yet."""
         self._searched = 0  # unparsed bytes that do not contain the end of a head
+        self._empty_lines = 0  # before the next request
         self._body: LengthDecoder | ChunkedDecoder | None = None
-        self._parsed_heads = 0
+        self.parsed_heads = 0
+        """Requests whose heads were complete."""
 
     @property
     def is_in_head(self) -> bool:
         """True if a part of a head has arrived."""
         return bool(self.unparsed) and self._body is None
-
-    @property
-    def request_count(self) -> int:
-        """Requests of which at least one byte has arrived, without those that wait."""
-        return self._parsed_heads + self.is_in_head
 
     def add(self, data: bytes) -> None:
         self.unparsed = self.unparsed + data if self.unparsed else data
@@ -60,17 +58,18 @@ class RequestParser:
         if not data:
             return None
         self.unparsed, self._searched = self.unparsed[len(data) :], 0
+        self._empty_lines = 0
         target = self._cache.target_in(data)
         return self._parsed_request(data) if target is None else self._repeated_request(target)
 
     def _repeated_request(self, target: bytes) -> HttpRequest:
-        self._parsed_heads += 1
+        self.parsed_heads += 1
         path, _, query = target.partition(b"?")
         return HttpRequest(self._transport, "GET", path, query, self._cache.block, True, True)
 
     def _parsed_request(self, data: bytes) -> HttpRequest:
         head = parse_head(data)
-        self._parsed_heads += 1
+        self.parsed_heads += 1
         self._cache.store(data, head)
         self._body = self._decoder(head)
         return HttpRequest(
@@ -92,9 +91,9 @@ class RequestParser:
 
     def _find_head(self) -> bytes:
         """Returns the bytes of the next head; nothing if it is not complete."""
+        if self.unparsed.startswith(b"\r\n"):  # some clients send an empty line after a body
+            self._skip_empty_lines()
         data = self.unparsed
-        if data.startswith(b"\r\n"):  # some clients send an empty line after a body
-            data = self.unparsed = _EMPTY_LINES.sub(b"", data, count=1)
         end = data.find(_HEAD_END, self._searched) + len(_HEAD_END)
         if end < len(_HEAD_END):
             self._check_incomplete_head(data)
@@ -103,6 +102,13 @@ class RequestParser:
         if end > self._max_head_bytes:
             raise HeadTooLarge(self._max_head_bytes)
         return data[:end]
+
+    def _skip_empty_lines(self) -> None:
+        rest = _EMPTY_LINES.sub(b"", self.unparsed, count=1)
+        self._empty_lines += (len(self.unparsed) - len(rest)) // len(b"\r\n")
+        if self._empty_lines > _MAX_EMPTY_LINES:
+            raise BadRequest("there are too many empty lines before the request line")
+        self.unparsed = rest
 
     def _check_incomplete_head(self, data: bytes) -> None:
         """Raises an error as early as possible, so that the client need not wait for it."""

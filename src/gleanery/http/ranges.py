@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gleanery.http.errors import PreconditionFailed, RangeNotSatisfiable
 
-_RANGE = re.compile(rb"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_RANGE = re.compile(rb"(?i:bytes)=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class ContentRange(NamedTuple):

@@ -1,22 +1,61 @@
-"""All connections of one server process."""
+"""All connections of one server process.
+
+A connection is regular, reserved, or evicted:
+
+- Up to ``max_connections`` are regular. One more evicts a connection that waits for its client: the
+  oldest one that has never sent a whole head, or else the first in the order of
+  ``ManagedConnection.eviction_order``. So a client that sends its request soon is served, as long
+  as fewer than ``max_connections`` others connect within ``unused_seconds``.
+- If none can be evicted, the new connection is reserved. What a client wants is known only when its
+  head is read. So a reserved connection may send one request. If that is not always admitted, it is
+  rejected. A new reserved connection replaces the oldest one that waits for its client. So clients
+  that send nothing cannot hold the reserve.
+- An evicted connection is closed. With TLS that takes a moment.
+
+The log and two counters tell when the limit is reached.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gleanery.http.application import Application
-from gleanery.http.errors import HttpError, TooManyConnections
+from gleanery.http.errors import HttpError
 from gleanery.http.limits import Limits
+
+_log = logging.getLogger("gleanery.http")
+
+EvictionOrder = tuple[int, float]
+"""The connection with the lowest value is evicted first."""
+
+_REPORT_SECONDS = 60.0  # between two log lines about the limit
 
 
 class ManagedConnection(Protocol):
     """The part of a connection that the registry uses."""
 
     @property
-    def is_idle(self) -> bool:
-        """True if the client has sent no request since the last check."""
+    def is_unused(self) -> bool:
+        """True until the client has sent a whole head."""
+
+    @property
+    def eviction_order(self) -> EvictionOrder | None:
+        """Order among the used connections that can be evicted.
+
+        None if the connection is in use, or has not waited for its client since the last check.
+        """
+
+    @property
+    def is_replaceable(self) -> bool:
+        """True if the server waits for the client, and not the client for the server."""
+
+    def restrict(self) -> None:
+        """Allows only one request, which must be always admitted, and little time."""
 
     def check_timeouts(self) -> None:
         """Closes the connection if the client exceeds a timeout."""
@@ -25,7 +64,7 @@ class ManagedConnection(Protocol):
         """Responds with an error and reads nothing more."""
 
     def close(self) -> None:
-        """Closes an idle connection."""
+        """Closes a connection without a request in progress."""
 
     def shutdown(self) -> None:
         """Closes the connection after the current response."""
@@ -40,56 +79,150 @@ class ConnectionRegistry:
     def __init__(self, application: Application, limits: Limits) -> None:
         self.application = application
         self.limits = limits
+        seconds = limits.reserve_seconds
+        self.reserve_limits = replace(
+            limits, idle_seconds=seconds, stall_seconds=seconds, linger_seconds=seconds
+        )
+        """Limits of a reserved connection."""
         self.is_stopping = False
         self.connections: set[ManagedConnection] = set()
         """Connections that are open, or whose last request is still in progress."""
-        self._counted: dict[ManagedConnection, None] = {}  # the oldest first
+        self._regular: dict[ManagedConnection, None] = {}
+        self._reserved: dict[ManagedConnection, None] = {}  # the oldest first
         self._evicted: dict[ManagedConnection, None] = {}  # their sockets are not closed yet
+        self._unused: dict[ManagedConnection, float] = {}  # with their start, the oldest first
+        self._evictable: list[ManagedConnection] | None = None  # the first to evict at the end
+        self.evicted_connections = 0
+        """Connections that were closed for others since the start."""
+        self.refused_connections = 0
+        """Connections above the limit since the start."""
+        self._reported = (0, 0)
+        self._reported_at = -math.inf
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
 
     @property
     def open_connections(self) -> int:
         """Number of open sockets."""
-        return len(self._counted) + len(self._evicted)
+        return len(self._regular) + len(self._reserved) + len(self._evicted)
 
     @property
     def running_tasks(self) -> int:
         """Number of requests and handshakes in progress."""
         return len(self._tasks)
 
-    def add(self, connection: ManagedConnection) -> None:
-        """Adds a new connection.
+    # --- the limit --------------------------------------------------------------------------------
 
-        One above the limit replaces the oldest idle connection. If none is idle, it is rejected.
-        """
+    def add(self, connection: ManagedConnection) -> None:
+        """Adds a new connection."""
         self.connections.add(connection)
-        self._counted[connection] = None
         if self.is_stopping:  # it was accepted, or began its handshake, before the stop
+            self._regular[connection] = None
             connection.shutdown()
-            return
-        excess = len(self._counted) - self.limits.max_connections
-        if excess <= 0:
-            return
-        idle = next((one for one in self._counted if one.is_idle), None)
-        if idle is not None:
-            self._evict(idle)
-        elif excess <= self.limits.max_rejected_connections:
-            connection.reject(TooManyConnections())
+        elif len(self._regular) < self.limits.max_connections or self._evict_one():
+            self._add_regular(connection)
         else:
-            connection.abort()
+            self.refused_connections += 1
+            self._reserve(connection)
+
+    def hand_over(self, handshake: ManagedConnection, connection: ManagedConnection) -> None:
+        """Gives a connection the place of its handshake."""
+        is_regular, is_reserved = handshake in self._regular, handshake in self._reserved
+        self.remove(handshake)
+        if self.is_stopping or not (is_regular or is_reserved):
+            self.add(connection)
+        elif is_regular:
+            self.connections.add(connection)
+            self._add_regular(connection)
+        else:
+            self.connections.add(connection)
+            self._reserve(connection)
+        self.discard(handshake)
+
+    def _add_regular(self, connection: ManagedConnection) -> None:
+        self._regular[connection] = None
+        self._unused[connection] = asyncio.get_running_loop().time()
+
+    def _reserve(self, connection: ManagedConnection) -> None:
+        if len(self._reserved) >= self.limits.reserved_connections:
+            replaced = next((one for one in self._reserved if one.is_replaceable), None)
+            if replaced is None:
+                connection.abort()
+                return
+            del self._reserved[replaced]
+            replaced.abort()
+        self._reserved[connection] = None
+        connection.restrict()
+
+    def _evict_one(self) -> bool:
+        """Closes a connection that waits for its client. Returns False if there is none."""
+        connection = self._oldest_unused() or self._first_evictable()
+        if connection is None:
+            return False
+        self._evict(connection)
+        return True
+
+    def _oldest_unused(self) -> ManagedConnection | None:
+        """Returns a connection whose client has had some time, and has sent no whole head."""
+        oldest = asyncio.get_running_loop().time() - self.limits.unused_seconds
+        while self._unused:
+            connection, start = next(iter(self._unused.items()))
+            if connection.is_unused:
+                return connection if start <= oldest else None
+            del self._unused[connection]
+        return None
+
+    def _first_evictable(self) -> ManagedConnection | None:
+        if self._evictable is None:
+            self._evictable = self._find_evictable()
+        while self._evictable:
+            connection = self._evictable.pop()
+            if connection in self._regular and connection.eviction_order is not None:
+                return connection
+        return None
+
+    def _find_evictable(self) -> list[ManagedConnection]:
+        """Returns the used connections that can be evicted. The next check can find others."""
+        orders = ((one.eviction_order, one) for one in self._regular)
+        found = [(order, one) for order, one in orders if order is not None]
+        found.sort(key=lambda pair: pair[0])
+        return [one for _, one in reversed(found)]
 
     def _evict(self, connection: ManagedConnection) -> None:
-        """Closes an idle connection. With TLS the client is given a moment to close it too."""
-        del self._counted[connection]
+        """Closes a connection. With TLS the client is given a moment to close it too."""
+        self.evicted_connections += 1
+        self.remove(connection)
         self._evicted[connection] = None
         connection.close()
-        if len(self._evicted) > self.limits.max_rejected_connections:
-            next(iter(self._evicted)).abort()
+        if len(self._evicted) > self.limits.reserved_connections:
+            oldest = next(iter(self._evicted))
+            del self._evicted[oldest]
+            oldest.abort()
+
+    def _report_limit(self) -> None:
+        """Logs that the limit is reached, but not in each second."""
+        counts = (self.evicted_connections, self.refused_connections)
+        now = asyncio.get_running_loop().time()
+        if counts == self._reported or now < self._reported_at + _REPORT_SECONDS:
+            return
+        evicted, refused = (count - old for count, old in zip(counts, self._reported, strict=True))
+        self._reported, self._reported_at = counts, now
+        _log.warning(
+            "the connection limit is reached",
+            extra={
+                "max_connections": self.limits.max_connections,
+                "evicted": evicted,
+                "refused": refused,
+            },
+        )
+
+    # --- timeouts and the end ---------------------------------------------------------------------
 
     def remove(self, connection: ManagedConnection) -> None:
         """Removes a connection whose socket is closed."""
-        self._counted.pop(connection, None)
+        self._regular.pop(connection, None)
+        self._unused.pop(connection, None)
+        self._reserved.pop(connection, None)
         self._evicted.pop(connection, None)
 
     def discard(self, connection: ManagedConnection) -> None:
@@ -113,8 +246,18 @@ class ConnectionRegistry:
         """Checks the timeouts of all connections, until it is cancelled."""
         while True:
             await asyncio.sleep(self.limits.check_seconds)
-            for connection in (*self._counted, *self._evicted):
-                connection.check_timeouts()
+            for connection in (*self._regular, *self._reserved, *self._evicted):
+                self._check_timeouts(connection)
+            self._evictable = None
+            self._report_limit()
+
+    def _check_timeouts(self, connection: ManagedConnection) -> None:
+        """Checks one connection. An error must not end the check of the others."""
+        try:
+            connection.check_timeouts()
+        except Exception as error:
+            context = {"message": "the check of a connection failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def shutdown(self) -> None:
         """Ends requests that only wait, and closes each connection after its response."""

@@ -26,9 +26,8 @@ class Transport(Protocol):
     def is_write_paused(self) -> bool:
         """True if the write buffer is full, because the client reads slowly."""
 
-    @property
-    def client_address(self) -> bytes:
-        """IP address of the client."""
+    client_address: bytes
+    """IP address of the client."""
 
     async def drain(self) -> None:
         """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""

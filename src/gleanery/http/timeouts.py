@@ -24,15 +24,33 @@ class Awaited(Enum):
     """The client reads the last response and closes the connection."""
 
 
-class Timeouts:
-    """Measures at each check how long the server waits for the client, and the client's speed."""
+# A head belongs to the wait for its request.
+_WAIT = {Awaited.HEAD: Awaited.REQUEST}
 
-    __slots__ = ("_limits", "_seconds", "_unread", "_waiting_for", "received", "written")
+
+class Timeouts:
+    """Measures at each check how long the server waits for the client, and the client's speed.
+
+    The wait for a request begins when the connection was last useful: when it was made, or when its
+    last response was complete. Only a complete head ends it, so no other bytes prolong it. It takes
+    ``idle_seconds`` and, if a head has begun by then, ``stall_seconds`` more.
+    """
+
+    __slots__ = (
+        "_head_began",
+        "_limits",
+        "_seconds",
+        "_unread",
+        "_waiting_for",
+        "received",
+        "written",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._waiting_for: tuple[Awaited, int] = (Awaited.NOTHING, 0)
         self._seconds = 0.0
+        self._head_began: float | None = None  # in seconds of the wait; None without a head
         self._unread = 0  # bytes that the client had not received when the measurement began
         self.received = 0
         """Bytes received since the measurement began."""
@@ -44,18 +62,34 @@ class Timeouts:
 
         ``request_number`` distinguishes the wait for one request from the wait for the next.
         """
-        if self._waiting_for != (awaited, request_number):
-            self._waiting_for = (awaited, request_number)
+        wait = (_WAIT.get(awaited, awaited), request_number)
+        if self._waiting_for != wait:
+            self._waiting_for = wait
             self._begin_measurement(unread)
+            self._head_began = 0.0 if awaited is Awaited.HEAD else None
             return False
         self._seconds += self._limits.check_seconds
+        if awaited is Awaited.HEAD:
+            return self._is_head_overdue()
+        self._head_began = None
         if self._seconds < self._allowed_seconds(awaited):
             return False
         return self._is_too_slow(awaited, unread)
 
-    def is_idle(self, request_number: int) -> bool:
-        """True if the client has sent nothing since the last check, and no response is due."""
-        return self._seconds > 0 and self._waiting_for == (Awaited.REQUEST, request_number)
+    def _is_head_overdue(self) -> bool:
+        if self._head_began is None:
+            self._head_began = self._seconds
+        return self._seconds - self._head_began >= self._limits.stall_seconds
+
+    def waited(self, awaited: Awaited, request_number: int) -> float:
+        """Returns for how long the server has waited; zero until the second check of this wait."""
+        wait = (_WAIT.get(awaited, awaited), request_number)
+        return self._seconds if self._waiting_for == wait else 0.0
+
+    @property
+    def is_head_old(self) -> bool:
+        """True if more than one check has found the same wait in a head."""
+        return self._head_began is not None and self._seconds > self._head_began
 
     def _allowed_seconds(self, awaited: Awaited) -> float:
         match awaited:

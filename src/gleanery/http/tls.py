@@ -13,7 +13,7 @@ from gleanery.http.client_address import address_in
 from gleanery.http.connection import Connection, State
 from gleanery.http.errors import HttpError
 from gleanery.http.flow_control import unconfirmed_bytes
-from gleanery.http.registry import ConnectionRegistry
+from gleanery.http.registry import ConnectionRegistry, EvictionOrder
 
 TlsContext = Callable[[], ssl.SSLContext]
 """Returns the context for the next connection, so that certificates can be replaced."""
@@ -58,12 +58,12 @@ class TlsListener:
     def _accept_one(self, listener: socket.socket) -> bool:
         """Returns False if there is no connection, or no file descriptor for it."""
         try:
-            accepted, _ = listener.accept()
+            accepted, peer = listener.accept()
         except OSError as error:
             if error.errno in _NO_FILES:
                 self._pause(listener)
             return error.errno == errno.ECONNABORTED
-        TlsHandshake(self._registry, accepted, self._context())
+        TlsHandshake(self._registry, accepted, address_in(peer), self._context())
         return True
 
     def _pause(self, listener: socket.socket) -> None:
@@ -81,11 +81,15 @@ class TlsHandshake:
     """A socket from its acceptance to the end of the handshake. It counts as a connection."""
 
     def __init__(
-        self, registry: ConnectionRegistry, accepted: socket.socket, context: ssl.SSLContext
+        self,
+        registry: ConnectionRegistry,
+        accepted: socket.socket,
+        client_address: bytes,
+        context: ssl.SSLContext,
     ) -> None:
         self._registry = registry
         self._socket = accepted
-        self._is_old = False
+        self.client_address = client_address
         self._task = registry.start_task(self._run(context))
         registry.add(self)  # which may reject it
 
@@ -110,12 +114,22 @@ class TlsHandshake:
         self._registry.discard(self)
 
     @property
-    def is_idle(self) -> bool:
-        return self._is_old
+    def is_unused(self) -> bool:
+        return True
+
+    @property
+    def eviction_order(self) -> EvictionOrder | None:
+        return None
+
+    @property
+    def is_replaceable(self) -> bool:
+        return True
+
+    def restrict(self) -> None:
+        """Changes nothing: the connection after the handshake is restricted."""
 
     def check_timeouts(self) -> None:
-        """Notes that some time has passed. The event loop limits the time of a handshake."""
-        self._is_old = True
+        """Does nothing: the event loop limits the time of a handshake."""
 
     def reject(self, error: HttpError) -> None:
         """Sends nothing: a response would need the handshake, which is the costly part."""
@@ -148,10 +162,14 @@ class TlsConnection(Connection):
         self._closes_when_sent = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._handshake.end()
         super().connection_made(transport)
-        self._client_address = address_in(transport.get_extra_info("peername"))  # unknown later
         self._transport.set_write_buffer_limits(_PIECE_BYTES)
+
+    def _find_address(self) -> bytes:
+        return self._handshake.client_address
+
+    def _register(self) -> None:
+        self._registry.hand_over(self._handshake, self)
 
     def eof_received(self) -> bool:
         """Notes the end of the connection: TLS ends both directions."""

@@ -49,6 +49,14 @@ COUNTERS = tuple(
     for name, help_ in (
         ("gleanery_redis_fallbacks_total", "Times that Redis became unavailable to a worker."),
         ("gleanery_log_lines_dropped_total", "Log lines of the workers that were not written."),
+        (
+            "gleanery_connections_evicted_total",
+            "Connections without a request that were closed for new ones at --max-connections.",
+        ),
+        (
+            "gleanery_connections_refused_total",
+            "Connections above --max-connections: all but health checks and metrics get 503.",
+        ),
     )
 )
 _GAUGE_POSITIONS = {metric.name: position for position, metric in enumerate(GAUGES)}

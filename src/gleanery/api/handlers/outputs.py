@@ -126,7 +126,9 @@ async def store_outputs(context: RequestContext[IngestQuery, Batch | LargeBatch]
     return Response(json_text.encode(await _store_batch(context, context.body)))
 
 
-async def store_ndjson(context: RequestContext[IngestQuery, AsyncIterator[bytes]]) -> Response:
+async def store_ndjson(
+    context: RequestContext[IngestQuery, AsyncIterator[list[bytes]]],
+) -> Response:
     """Stores NDJSON as many batches, so that a body of any length needs little memory.
 
     An error names the first line that is not stored.
@@ -137,14 +139,14 @@ async def store_ndjson(context: RequestContext[IngestQuery, AsyncIterator[bytes]
     if options.skips_invalid:
         result["skipped"], result["errors"] = 0, []
     try:
-        async for lines in _chunks(context.body):
+        async for lines, end in _chunks(context.body):
             batch = await context.services.computations.run(
-                context.organization_id, bind_lines, lines, result["lines"], max_values, options
+                context.organization_id, bind_lines, lines, max_values, options
             )
             stored = await _store_batch(context, batch)
             for name in _COUNTS:
                 result[name] += stored[name]
-            result["lines"] += len(lines)
+            result["lines"] = end
             if options.skips_invalid:
                 result["skipped"] += stored["skipped"]
                 result["errors"] += stored["errors"][: MAX_DETAILS - len(result["errors"])]
@@ -177,18 +179,26 @@ async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> Ingest
     )
 
 
-async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Groups lines into chunks, one for each batch."""
-    chunk: list[bytes] = []
-    size = 0
-    async for line in lines:
-        chunk.append(line)
-        size += len(line)
-        if len(chunk) == _MAX_BATCH_LINES or size > _MAX_BATCH_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+async def _chunks(body: AsyncIterator[list[bytes]]) -> AsyncIterator[tuple[dict[int, bytes], int]]:
+    """Groups the lines that are not blank into chunks, one for each batch.
+
+    Yields each chunk by the positions of its lines, and the position after it. Blank lines cost no
+    batch: a compressed body can have millions. The last chunk has no line if only they are left.
+    """
+    chunk: dict[int, bytes] = {}
+    size = position = 0
+    async for lines in body:
+        for line in lines:
+            position += 1
+            if not line or line.isspace():
+                continue
+            chunk[position - 1] = line
+            size += len(line)
+            if len(chunk) == _MAX_BATCH_LINES or size > _MAX_BATCH_BYTES:
+                yield chunk, position
+                chunk, size = {}, 0
+    if position:
+        yield chunk, position
 
 
 def _first_unstored(line: int) -> ErrorDetail:

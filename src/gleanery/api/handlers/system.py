@@ -15,6 +15,10 @@ async def root(context: AnyContext) -> Response:
     return Response(b"", 307, b"text/plain; charset=utf-8", ((b"location", location),))
 
 
+async def server_options(context: AnyContext) -> Response:
+    return Response(b"", 204, headers=((b"allow", b"DELETE, GET, HEAD, OPTIONS, POST, PUT"),))
+
+
 async def healthz(context: AnyContext) -> Response:
     return Response(b'{"status":"ok"}')
 
