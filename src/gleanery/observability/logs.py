@@ -1,4 +1,9 @@
-"""Structured logs on standard error: text on a terminal, JSON elsewhere."""
+"""Structured logs on standard error: text on a terminal, JSON elsewhere.
+
+Every JSON line is compact: no space follows a colon or a comma. So one search, such as
+``grep '"level":"error"'``, finds the lines of requests and all others. Exceptions that nobody
+catches, and warnings of Python, are lines of the same format.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,12 @@ import logging
 import os
 import sys
 import textwrap
+import threading
 import time
-import traceback
 from collections.abc import Callable
 from functools import lru_cache, partial
 from json.encoder import encode_basestring_ascii as _json_string
+from types import TracebackType
 
 from gleanery.http import Request
 from gleanery.observability.client_address import FindClient, client_address_finder
@@ -20,7 +26,9 @@ from gleanery.observability.log_writer import LogWriter
 from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery.request")
+_service_log = logging.getLogger("gleanery")
 _FLUSH_SECONDS = 1.0  # at the exit
+_NOT_FORMATTED = "a log line could not be formatted"
 _DROPPED = "log lines were dropped, because they could not be written"
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "color_message"}
 _DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -33,6 +41,7 @@ def configure(settings: Settings) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     logging.captureWarnings(True)
+    _log_uncaught_exceptions()
     _writer.stream = sys.stderr
     _writer.describe_dropped = partial(_describe_dropped, formatter)
     atexit.unregister(flush)  # an earlier call has registered it
@@ -49,14 +58,47 @@ def dropped_lines() -> int:
     return _writer.dropped_lines
 
 
+def _log_uncaught_exceptions() -> None:
+    """Log exceptions that end the process or a thread. A hook of another program stays."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _log_uncaught
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _log_thread_end
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _log_unraisable
+
+
+def _log_uncaught(
+    type_: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    _service_log.critical("an exception was not caught", exc_info=(type_, error, trace))
+
+
+def _log_thread_end(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        name = None if ended.thread is None else ended.thread.name
+        _service_log.error("a thread failed", extra={"thread_name": name}, exc_info=ended.exc_value)
+
+
+def _log_unraisable(failed: sys.UnraisableHookArgs) -> None:
+    place = getattr(failed.object, "__qualname__", type(failed.object).__qualname__)
+    message = failed.err_msg or "an exception was ignored"
+    _service_log.error(message, extra={"object": place}, exc_info=failed.exc_value)
+
+
 class _Handler(logging.Handler):
     """Passes the records of the logging library to the writer."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
-        except Exception:  # a mistake in the call; the library would write to standard error
-            line = traceback.format_exc()
+        except Exception as error:  # a mistake in the call that logs
+            place = f"{record.pathname}:{record.lineno}"
+            failed = logging.makeLogRecord(
+                {"levelname": "ERROR", "msg": _NOT_FORMATTED, "call": place}
+            )
+            failed.exc_info = (type(error), error, error.__traceback__)
+            line = self.format(failed)
         _writer.write(f"{line}\n".encode("utf-8", "backslashreplace"))
 
 
@@ -82,7 +124,7 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=str, separators=(",", ":"))
 
 
 class _TextFormatter(logging.Formatter):
