@@ -269,7 +269,7 @@ def test_every_documented_search_finds_its_lines(
     url = f"http://127.0.0.1:{port}"
     where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
     replica = ("--replica", "postgresql://127.0.0.1:1/away")
-    limits = ("--workers", "2", "--rate-limit", "2/hour")
+    limits = ("--workers", "2", "--rate-limit", "2/hour", "--slow-request-seconds", "0.001")
     with Running(
         "serve", *where, *replica, *limits, "--port", str(port), GLEANERY_SECRET_KEY=SECRET_KEY
     ) as running:
@@ -280,7 +280,7 @@ def test_every_documented_search_finds_its_lines(
             client.get("/v1/changes/g")
             wait_until(lambda: client.get("/v1/groups").status_code == 429)
         replica_event = "the server of --replica is left out"
-        for text in (replica_event, '"operation":"get_changes"', '"status":429'):
+        for text in (replica_event, '"operation":"get_changes"', '"status":429', "slow request"):
             running.wait_for(partial(is_logged, running, text))
         os.kill(running.workers()[0], signal.SIGKILL)  # its lines are written by now
         running.wait_for(partial(is_logged, running, "a worker process ended"))

@@ -23,6 +23,7 @@ from types import TracebackType
 from gleanery.http import Request
 from gleanery.observability.client_address import FindClient, client_address_finder
 from gleanery.observability.log_writer import LogWriter
+from gleanery.observability.usage import Accounted
 from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery.request")
@@ -193,9 +194,41 @@ def _log_as_text(
             "method": request.method,
             "path": _decode_path(request.path[:_MAX_PATH]),
             "operation": operation,
+            **_caller(request.state),
             "status": status,
             "milliseconds": round(seconds * 1000, 2),
             "client": find_client(request).decode("ascii"),
+            "request_id": id_.decode("ascii"),
+        },
+    )
+
+
+def _caller(account: Accounted) -> dict[str, int]:
+    """Return the ids of the organization and the token, as far as they are known."""
+    ids = {"organization": account.organization, "token": account.token}
+    return {name: id_ for name, id_ in ids.items() if id_ is not None}
+
+
+def log_slow_request(
+    request: Request, operation: str, status: int, id_: bytes, started: float, ended: float
+) -> None:
+    """Log a request that took long, without the time in which it waited for its client."""
+    account: Accounted = request.state
+    service = ended - account.admitted - account.idle_seconds
+    _service_log.warning(
+        "slow request",
+        extra={
+            "method": request.method,
+            "path": _decode_path(request.path[:_MAX_PATH]),
+            "operation": operation,
+            **_caller(account),
+            "status": status,
+            "service_milliseconds": round(service * 1000, 2),
+            "queue_milliseconds": round((started - account.admitted) * 1000, 2),
+            "idle_milliseconds": round(account.idle_seconds * 1000, 2),
+            "received_bytes": account.received_bytes,
+            "sent_bytes": account.sent_bytes,
+            "stored_outputs": account.stored_outputs,
             "request_id": id_.decode("ascii"),
         },
     )
@@ -214,11 +247,13 @@ def _log_as_json(
     id_: bytes,
 ) -> None:
     now = time.time()
+    account: Accounted = request.state
+    path = request.path[:_MAX_PATH]
     _writer.write(
         b'%s%d,"milliseconds":%.2f,"client":"%s","request_id":"%s","event":"request",'
         b'"level":"info","timestamp":"%s.%06dZ"}\n'
         % (
-            _line_start(request.method, request.path[:_MAX_PATH], operation),
+            _line_start(request.method, path, operation, account.organization, account.token),
             status,
             seconds * 1000,
             find_client(request),
@@ -230,11 +265,15 @@ def _log_as_json(
 
 
 @lru_cache(maxsize=1024)
-def _line_start(method: str, path: bytes, operation: str) -> bytes:
+def _line_start(
+    method: str, path: bytes, operation: str, organization: int | None, token: int | None
+) -> bytes:
     """Return the start of a line, which is the same for all pages of a client."""
+    caller = "" if organization is None else f'"organization":{organization},'
+    caller += "" if token is None else f'"token":{token},'
     return (
         f'{{"method":{_json_string(method)},"path":{_json_string(_decode_path(path))},'
-        f'"operation":"{operation}","status":'
+        f'"operation":"{operation}",{caller}"status":'
     ).encode()
 
 
