@@ -324,6 +324,16 @@ class Settings:
         "Format of log lines; auto writes text to a terminal and JSON elsewhere.",
         _one_of("auto", "text", "json"),
     )
+    slow_request_seconds: float = setting(
+        1.0,
+        "Time from which the log has a second line about a request; 0 for no such line.",
+        _NOT_NEGATIVE,
+    )
+    metrics_organizations: int = setting(
+        20,
+        "Organizations with usage metrics of their own in each worker; the others are summed up.",
+        _between(0, 100),
+    )
 
     @property
     def address(self) -> str:

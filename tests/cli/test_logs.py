@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -139,7 +139,7 @@ logging.info("last")
         )
     first, damaged, last, report = (tmp_path / "log").read_text().splitlines()
     assert json.loads(first)["event"] == "x" * 500
-    assert damaged.startswith('{"event": "xxx')
+    assert damaged.startswith('{"event":"xxx')
     assert json.loads(last)["event"] == "last"
     assert json.loads(report)["lines"] == 2
 
@@ -318,3 +318,87 @@ except ValueError:
     assert second.endswith("failed")
     assert all(line.startswith("  ") for line in exception)
     assert "\x1b" not in done.stderr
+
+
+# --- one format ---------------------------------------------------------------------------------
+
+MILLISECONDS = re.compile(r'(?<="milliseconds":)[0-9.]+')
+EVERY_KIND_OF_LINE = """
+import asyncio, logging, sys, threading, warnings
+import uvloop
+from gleanery.observability import logs
+from gleanery.settings import Settings
+logs.configure(Settings(log_format="json"))
+logging.getLogger("gleanery").error("failed", extra={"reason": "é", "at": {"x": [1, 2]}})
+logging.getLogger("gleanery").info("%d arguments", "no number")
+logging.getLogger("other").warning("of a library")
+warnings.warn("deprecated")
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+
+class Unraisable:
+    def __del__(self):
+        raise ValueError("in a finalizer")
+
+Unraisable()
+
+async def fail():
+    asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+    asyncio.get_running_loop().create_task(asyncio.sleep(0)).add_done_callback(lambda _: 1 / 0)
+    await asyncio.sleep(0.01)
+
+asyncio.run(fail())
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(fail())
+raise RuntimeError("not caught")
+"""
+
+
+def test_every_line_of_a_process_has_one_format() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_KIND_OF_LINE],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert done.returncode == 1
+    lines = assert_compact(done.stderr.splitlines())
+    exceptions = " ".join(line.get("exception", "") for line in lines)
+    for text in ("in a finalizer", "not caught", "ZeroDivisionError", "a real number is required"):
+        assert text in exceptions
+    events = {line["event"].partition("\n")[0] for line in lines}
+    assert {"failed", "of a library"} <= events
+    assert any("deprecated" in event for event in events)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_every_line_of_a_service_has_one_format(tmp_path: Path, workers: str) -> None:
+    port = str(free_port())
+    url = f"{HERE}:{port}"
+    with Running("serve", "--data", str(tmp_path), "--port", port, "--workers", workers) as running:
+        running.wait_ready(url)
+        get(url, '/x"y')
+        for pid in running.workers():
+            os.kill(pid, signal.SIGKILL)
+        running.wait_ready(url)
+        running.stop()
+    events = {line["event"] for line in assert_compact(running.log)}
+    assert {"created a new database", "serving", "request", "stopping"} <= events
+    if workers == "2":
+        assert "a worker process ended; another one starts" in events
+
+
+def assert_compact(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """Checks that each line is JSON without spaces between its members; returns the members."""
+    found = []
+    for line in lines:
+        members = json.loads(line)
+        compact = json.dumps(members, separators=(",", ":"))
+        assert MILLISECONDS.sub("", compact) == MILLISECONDS.sub("", line.rstrip("\n"))
+        assert members.keys() >= {"event", "level", "timestamp"}
+        found.append(members)
+    assert found
+    return found

@@ -185,6 +185,7 @@ def test_a_deletion_removes_all_rows_and_blobs(
         with Client(url, tokens[0]) as deleted, Client(url, tokens[1]) as kept:
             for client in (deleted, kept):
                 fill(client, blob_store)
+            wait_until(lambda: "organization_usage" in rows_of(settings, 2))
             before = rows_of(settings, 2)
             if blob_store == "folder":
                 assert before.keys() >= set(TENANT_TABLES) - EMPTY_TABLES

@@ -20,11 +20,12 @@ from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 WORKER = """
 import os, sys
 from pathlib import Path
+from gleanery.api.request_state import RequestState
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.telemetry import Telemetry
 
 class Request:
-    method, path = "GET", b"/"
+    method, path, state = "GET", b"/", RequestState(b"")
 
 number, requests, fallbacks = map(int, sys.argv[2:])
 telemetry = Telemetry(None, ["read"], SharedCounters.attach(int(sys.argv[1]), number), {})

@@ -6,19 +6,22 @@ them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.examples import Example
+from tests.support.examples import Example, examples
 from tests.support.guides import (
     GUIDES,
     HOST,
@@ -30,12 +33,16 @@ from tests.support.guides import (
     steps,
 )
 from tests.support.postgres_server import PostgresServer, postgres_server, programs_folder
+from tests.support.process import Running, new_token
 from tests.support.s3 import Bucket
+from tests.support.service import SECRET_KEY, Client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the guides are for Debian and Ubuntu"
 )
 
+DOCS = GUIDES.parent
 # Beginnings of commands that no test runs, and the reason.
 NOT_RUN = {
     "sudo apt-get install": "installs packages on the machine; make guides does that",
@@ -240,6 +247,61 @@ def test_every_command_of_a_guide_works(
     machine.run(
         [step for part in parts(run) for step in steps(part.guide, *part.headings) if is_run(step)]
     )
+
+
+def searches() -> list[str]:
+    """Commands of all pages that search the log or the metrics of the service."""
+    commands = [
+        example.command
+        for page in sorted(DOCS.rglob("*.md"))
+        for example in examples(page.read_text())
+    ]
+    return [command for command in commands if re.search(r"journalctl|/metrics.*\|", command)]
+
+
+@pytest.mark.thorough
+def test_every_documented_search_finds_its_lines(
+    machine: Machine, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The searches run on the log and the metrics of a service in which all that has happened."""
+    require_programs("curl", "openssl")
+    port = machine.ports[8000]
+    url = f"http://127.0.0.1:{port}"
+    where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
+    replica = ("--replica", "postgresql://127.0.0.1:1/away")
+    limits = ("--workers", "2", "--rate-limit", "2/hour", "--slow-request-seconds", "0.001")
+    with Running(
+        "serve", *where, *replica, *limits, "--port", str(port), GLEANERY_SECRET_KEY=SECRET_KEY
+    ) as running:
+        running.wait_ready(url)
+        token = new_token(where)
+        with Client(url, token) as client:
+            client.put("/v1/groups/g", json={})
+            client.get("/v1/changes/g")
+            wait_until(lambda: client.get("/v1/groups").status_code == 429)
+        replica_event = "the server of --replica is left out"
+        for text in (replica_event, '"operation":"get_changes"', '"status":429', "slow request"):
+            running.wait_for(partial(is_logged, running, text))
+        os.kill(running.workers()[0], signal.SIGKILL)  # its lines are written by now
+        running.wait_for(partial(is_logged, running, "a worker process ended"))
+        running.wait_ready(url)
+        found = {command: search(machine, running, command) for command in searches()}
+        running.stop()
+    assert len(found) >= 10
+    assert [command for command, lines in found.items() if not lines] == []
+    for command, lines in found.items():
+        if "journalctl" in command:
+            assert all(json.loads(line)["event"] for line in lines)
+
+
+def is_logged(running: Running, text: str) -> bool:
+    return any(text in line for line in running.log)
+
+
+def search(machine: Machine, running: Running, command: str) -> list[str]:
+    """Runs the command on the log as it is now; returns what it prints."""
+    (machine.root / "run/gleanery.log").write_text("".join(running.log))
+    return machine.output_of(command).splitlines()
 
 
 def test_systemd_accepts_the_unit(machine: Machine) -> None:

@@ -17,7 +17,7 @@ import pytest
 from gleanery.errors import SettingsError
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
-from gleanery.storage import migrations, tenancy
+from gleanery.storage import migrations, tenancy, usage
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.storage.files import records as file_records
@@ -87,6 +87,7 @@ WORKS_FOR_ALL_TENANTS = {
     "maintenance.retention": 1,
     "sessions.summaries": 1,
     "sessions.leases": 1,
+    "usage": 1,
 }
 
 
@@ -262,10 +263,10 @@ def kept_apart(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactor
         Settings(data=data, database=url, secret_key=SECRET_KEY, port=0, log_level="warning")
     )
     with running.client() as one, running.client() as two:
-        yield (
-            running.settings,
-            [int(create_one_of_everything(client)["organization"]) for client in (one, two)],
-        )
+        ids = [int(create_one_of_everything(client)["organization"]) for client in (one, two)]
+        counts = dict.fromkeys(ids, (1, 0, 0, 0))  # the sweep would store them within a minute
+        with_engine(running.settings, lambda engine: usage.add(engine, 20_000, counts))
+        yield running.settings, ids
     running.stop()
 
 

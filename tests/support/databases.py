@@ -135,6 +135,7 @@ _UNDO = {
     ),
     "compatibility": _Undo({"migrations": "compatible_from"}),
     "job_prefix": _Undo({}),
+    "organization_usage": _Undo({}, "organization_usage"),
 }
 
 

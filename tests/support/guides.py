@@ -163,6 +163,18 @@ class Machine:
         failed = chosen[len(printed) :][:1]
         assert done.returncode == 0, (failed, rest, done.stderr, self.logs())
 
+    def output_of(self, command: str) -> str:
+        """Runs one command, whatever its status is, and returns what it prints."""
+        done = subprocess.run(
+            ["bash", "-c", self.translate(command)],
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        return done.stdout
+
     def _script(self, step: Step) -> str:
         if isinstance(step, Example):
             return self.translate(f"{step.command}\n") + "printf '\\0'"

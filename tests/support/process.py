@@ -221,6 +221,10 @@ class Served(NamedTuple):
     token: str
 
 
+# On a busy machine any request can be slow.
+QUIET = ("--log-level", "warning", "--slow-request-seconds", "0")
+
+
 @contextmanager
 def served(
     settings: Settings,
@@ -233,7 +237,7 @@ def served(
     where = database_options(settings)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    serve = ("serve", *where, "--port", str(port), "--log-level", "warning", *options)
+    serve = ("serve", *where, "--port", str(port), *QUIET, *options)
     secret = {"GLEANERY_SECRET_KEY": SECRET_KEY}
     with Running(*serve, program=program, **secret, **variables) as running:
         running.wait_ready(url)
@@ -247,7 +251,7 @@ def serving_process(
     """``gleanery serve`` with the secret keys that it finds; it must stop without an error."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    serve = ("serve", *where, "--port", str(port), "--log-level", "warning", *options)
+    serve = ("serve", *where, "--port", str(port), *QUIET, *options)
     with Running(*serve, **variables) as running:
         running.wait_ready(url)
         try:

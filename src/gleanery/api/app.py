@@ -22,6 +22,7 @@ from gleanery.api.service_metrics import observe_service
 from gleanery.api.table_exports import TableExports
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
+from gleanery.background.usage import UsageStore
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.http import ConnectionRegistry, Limits
@@ -98,6 +99,8 @@ def build_app(
             (UNMATCHED, *(operation.name for operation in ALL_OPERATIONS)),
             counters or SharedCounters.private(),
             _folders(settings),
+            settings.slow_request_seconds,
+            settings.metrics_organizations,
         ),
         readiness=Readiness(database),
         token_use=token_use,
@@ -106,7 +109,16 @@ def build_app(
         openapi_json=cache(lambda: openapi.encoded(document())),
         reference_page=cache(lambda: reference.build_page(document())),
     )
-    sweep = Sweep(database, blobs, vault, token_use, settings, clock, sweep_clock(database, clock))
+    sweep = Sweep(
+        database,
+        blobs,
+        vault,
+        token_use,
+        UsageStore(database, services.telemetry.usage, clock),
+        settings,
+        clock,
+        sweep_clock(database, clock),
+    )
     return App(services, authenticator, sweep, rate_limiter)
 
 

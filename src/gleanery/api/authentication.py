@@ -78,16 +78,16 @@ class Authenticator:
             return None
         return grant
 
-    async def authenticate(
-        self, caller: bytes, headers: Mapping[bytes, bytes], scopes: Sequence[str]
-    ) -> tokens.Grant:
-        """Return the grant of the token. Raises ``Unauthenticated`` or ``Forbidden``."""
+    def last_grant(self, caller: bytes) -> tokens.Grant | None:
+        """Return the last grant of the caller, for the log. The token may be invalid by now."""
+        cached = self._grants.get(caller)
+        return None if cached is None else cached[1]
+
+    async def authenticate(self, caller: bytes, headers: Mapping[bytes, bytes]) -> tokens.Grant:
+        """Return the grant of the token. Raises ``Unauthenticated``."""
         grant = self._fresh_grant(caller) or await self._find(caller, headers)
         if self._has_expired(grant):
             raise expired_token()
-        for scope in scopes:
-            if scope not in grant.scopes:
-                raise Forbidden(scope)
         return grant
 
     def _fresh_grant(self, caller: bytes) -> tokens.Grant | None:
@@ -142,6 +142,13 @@ class Authenticator:
             for caller, cached in self._grants.items()
             if cached[1].token_id != token_id
         }
+
+
+def require_scopes(grant: tokens.Grant, scopes: Sequence[str]) -> None:
+    """Raise ``Forbidden`` unless the grant has all scopes."""
+    for scope in scopes:
+        if scope not in grant.scopes:
+            raise Forbidden(scope)
 
 
 def _bearer_token(header: bytes) -> str:

@@ -37,12 +37,16 @@ class Body:
 
     async def receive(self) -> bytes:
         """Returns the next piece, empty at the end. Converts errors of the HTTP connection."""
+        state = self.request.state
         try:
-            return await self.request.receive()
+            with state.idle():
+                piece = await self.request.receive()
         except ClientDisconnected:
             raise
         except HttpError as error:
             raise as_service_error(error) from error
+        state.received_bytes += len(piece)
+        return piece
 
 
 class DecodedBody(Body):

@@ -146,6 +146,7 @@ class PageBatches:
         if (rate_limit_headers := self._count(grant)) is None:
             return
         request_id = request_id_of(request.headers)
+        state.organization, state.token = grant.organization_id, grant.token_id
         try:
             respond(request, response, request_id, rate_limit_headers)
             state.is_response_sent = True

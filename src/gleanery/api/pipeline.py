@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gleanery.api import batch_bodies, binding, body_decoding, content_coding, error_responses
 from gleanery.api.all_operations import ALL_OPERATIONS
-from gleanery.api.authentication import Authenticator
+from gleanery.api.authentication import Authenticator, require_scopes
 from gleanery.api.context import AnyContext, RequestContext, Response, Services
 from gleanery.api.operations import Handler, Operation
 from gleanery.api.page_batches import PageBatches
@@ -160,6 +160,10 @@ class RequestPipeline:
     def _respond_at_once(self, request: Request, error: GleaneryError) -> None:
         started = time.perf_counter()
         is_overloaded = error is _OVERLOADED
+        grant = self._authenticator.last_grant(request.state.caller)
+        if grant is not None:  # the log says whose requests are rejected
+            request.state.organization = grant.organization_id
+            request.state.token = grant.token_id
         response = _OVERLOADED_RESPONSE if is_overloaded else error_responses.for_error(error)
         request_id = request_id_of(request.headers)
         try:
@@ -241,6 +245,7 @@ class RequestPipeline:
             if grant is None:
                 grant = await self._authenticate(request, operation.scopes)
             organization_id, token_id = grant.organization_id, grant.token_id
+            state.organization, state.token = organization_id, token_id
             if state.slot is not None:
                 state.slot.assign_tenant(organization_id)
             if operation.needs_session and grant.session is None:
@@ -273,8 +278,12 @@ class RequestPipeline:
         return await handler(context)
 
     async def _authenticate(self, request: Request, scopes: Sequence[str]) -> Grant:
-        caller: bytes = request.state.caller
-        return await self._authenticator.authenticate(caller, request.headers, scopes)
+        """Return the grant of the caller, who is known to the log even if a scope is missing."""
+        state: RequestState = request.state
+        grant = await self._authenticator.authenticate(state.caller, request.headers)
+        state.organization, state.token = grant.organization_id, grant.token_id
+        require_scopes(grant, scopes)
+        return grant
 
     async def _count(self, rate_limiter: RateLimiter, token_id: int, state: RequestState) -> None:
         counted = await rate_limiter.count(token_id)
@@ -340,9 +349,10 @@ class RequestPipeline:
     ) -> None:
         try:
             respond(request, response, request_id, request.state.rate_limit_headers)
-            if request.is_write_paused:
-                await request.drain()
-            await send_rest(request, response)
+            if request.is_write_paused or response.rest is not None:
+                with request.state.idle():
+                    await request.drain()
+                    await send_rest(request, response)
         except ClientDisconnected:
             raise
         except (

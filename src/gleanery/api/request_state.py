@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from gleanery.api.repeats import BoundRequest
 from gleanery.http import Header
@@ -14,13 +16,20 @@ class RequestState:
     """Data about one request from its admission to its end."""
 
     __slots__ = (
+        "admitted",
         "body_bytes",
         "bound",
         "caller",
         "cursor",
+        "idle_seconds",
         "is_response_sent",
+        "organization",
         "rate_limit_headers",
+        "received_bytes",
+        "sent_bytes",
         "slot",
+        "stored_outputs",
+        "token",
     )
 
     def __init__(self, caller: bytes) -> None:
@@ -36,11 +45,33 @@ class RequestState:
         self.rate_limit_headers: Sequence[Header] = ()
         self.is_response_sent = False
         """True if the response is written, and only the write buffer has to drain."""
+        self.admitted = time.perf_counter()
+        self.idle_seconds = 0.0
+        """Seconds in which the request waited for its client, or for a change."""
+        self.organization: int | None = None
+        """Id for the log and the usage; None without a valid token or a valid link."""
+        self.token: int | None = None
+        """Id of the token, for the log."""
+        self.received_bytes = 0
+        """Bytes of the body that were read, before they are decompressed."""
+        self.sent_bytes = 0
+        """Bytes of the response's body, compressed if it is."""
+        self.stored_outputs = 0
+        """Outputs that the request has created or updated."""
 
     @property
     def organization_id(self) -> int | None:
         """The tenant that holds the slot."""
         return None if self.slot is None else self.slot.organization_id
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Count the time in the context as time for which the service is not responsible."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.idle_seconds += time.perf_counter() - started
 
     def release(self) -> None:
         """Releases what the request holds of the limits that it shares with others."""

@@ -29,10 +29,13 @@ def respond(
         request.begin_chunks(response.status, headers)
         return
     pieces = response.pieces
+    size = sum(map(len, pieces))
     if has_body:
-        length = sum(map(len, pieces)) if response.length is None else response.length
+        length = size if response.length is None else response.length
         headers = (*headers, (b"content-length", b"%d" % length))
     request.respond(response.status, headers, pieces)
+    if request.method != "HEAD":
+        request.state.sent_bytes = size
 
 
 async def send_rest(request: Request, response: Response) -> None:
@@ -42,6 +45,7 @@ async def send_rest(request: Request, response: Response) -> None:
     try:
         async for piece in response.rest:
             request.send(piece)
+            request.state.sent_bytes += len(piece)
             await request.drain()
     finally:
         await response.rest.aclose()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 
 from gleanery.background.token_use import TokenUse
+from gleanery.background.usage import UsageStore
 from gleanery.blobs import Blobs
 from gleanery.errors import Overloaded, Unavailable
 from gleanery.security.vault import Vault
@@ -31,6 +31,7 @@ class Sweep:
         blobs: Blobs,
         vault: Vault,
         token_use: TokenUse,
+        usage: UsageStore,
         settings: Settings,
         clock: Callable[[], int],
         sweep_clock: SweepClock,
@@ -39,6 +40,7 @@ class Sweep:
         self._blobs = blobs
         self._vault = vault
         self._token_use = token_use
+        self._usage = usage
         self._seconds = settings.sweep_seconds
         self._retention_days = retention.RetentionDays(
             tombstones=settings.tombstone_days,
@@ -61,13 +63,15 @@ class Sweep:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            with contextlib.suppress(Exception):  # the database may be the reason of the stop
-                await self._token_use.store()
+            for store in (self._token_use.store, self._usage.store):
+                with suppress(Exception):  # the database may be the reason of the stop
+                    await store()
 
     async def run_once(self) -> None:
-        """Runs one round; also detects a new active key, and stores the last use of tokens."""
+        """Runs one round. Before it, detects a new active key, and stores what was counted."""
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
+        await self._usage.store()
         self.session_records = await summaries.count_expiring(self._engine, self._clock())
         now = await self._guard.confirmed_time()
         if now is not None:

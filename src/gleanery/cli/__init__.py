@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Annotated, Any
@@ -74,7 +73,7 @@ def main() -> None:
         typer.echo(f"gleanery: {_message(error)}", err=True)
         sys.exit(_FAILED)
     except Exception:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # a traceback, or a line of the log in a service
         sys.exit(_FAILED)
 
 

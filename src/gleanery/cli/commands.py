@@ -76,6 +76,9 @@ SERVICE_COMMANDS = {
     ),
     "token": Row("tokens", "Create, list and revoke access tokens."),
     "organization": Row("organizations", "List, rename and delete organizations."),
+    "usage": Row(
+        "usage", "Show the requests, the bytes and the stored outputs of each organization."
+    ),
     "keys": Row(
         "keys",
         "List, rotate, retire and forget the keys that encrypt cookie and local-storage values.",

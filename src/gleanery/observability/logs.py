@@ -1,4 +1,9 @@
-"""Structured logs on standard error: text on a terminal, JSON elsewhere."""
+"""Structured logs on standard error: text on a terminal, JSON elsewhere.
+
+Every JSON line is compact: no space follows a colon or a comma. So one search, such as
+``grep '"level":"error"'``, finds the lines of requests and all others. Exceptions that nobody
+catches, and warnings of Python, are lines of the same format.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,23 @@ import logging
 import os
 import sys
 import textwrap
+import threading
 import time
-import traceback
 from collections.abc import Callable
 from functools import lru_cache, partial
 from json.encoder import encode_basestring_ascii as _json_string
+from types import TracebackType
 
 from gleanery.http import Request
 from gleanery.observability.client_address import FindClient, client_address_finder
 from gleanery.observability.log_writer import LogWriter
+from gleanery.observability.usage import Accounted
 from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery.request")
+_service_log = logging.getLogger("gleanery")
 _FLUSH_SECONDS = 1.0  # at the exit
+_NOT_FORMATTED = "a log line could not be formatted"
 _DROPPED = "log lines were dropped, because they could not be written"
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "color_message"}
 _DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -33,6 +42,7 @@ def configure(settings: Settings) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
     logging.captureWarnings(True)
+    _log_uncaught_exceptions()
     _writer.stream = sys.stderr
     _writer.describe_dropped = partial(_describe_dropped, formatter)
     atexit.unregister(flush)  # an earlier call has registered it
@@ -49,14 +59,47 @@ def dropped_lines() -> int:
     return _writer.dropped_lines
 
 
+def _log_uncaught_exceptions() -> None:
+    """Log exceptions that end the process or a thread. A hook of another program stays."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _log_uncaught
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _log_thread_end
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _log_unraisable
+
+
+def _log_uncaught(
+    type_: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    _service_log.critical("an exception was not caught", exc_info=(type_, error, trace))
+
+
+def _log_thread_end(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
+        name = None if ended.thread is None else ended.thread.name
+        _service_log.error("a thread failed", extra={"thread_name": name}, exc_info=ended.exc_value)
+
+
+def _log_unraisable(failed: sys.UnraisableHookArgs) -> None:
+    place = getattr(failed.object, "__qualname__", type(failed.object).__qualname__)
+    message = failed.err_msg or "an exception was ignored"
+    _service_log.error(message, extra={"object": place}, exc_info=failed.exc_value)
+
+
 class _Handler(logging.Handler):
     """Passes the records of the logging library to the writer."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
-        except Exception:  # a mistake in the call; the library would write to standard error
-            line = traceback.format_exc()
+        except Exception as error:  # a mistake in the call that logs
+            place = f"{record.pathname}:{record.lineno}"
+            failed = logging.makeLogRecord(
+                {"levelname": "ERROR", "msg": _NOT_FORMATTED, "call": place}
+            )
+            failed.exc_info = (type(error), error, error.__traceback__)
+            line = self.format(failed)
         _writer.write(f"{line}\n".encode("utf-8", "backslashreplace"))
 
 
@@ -82,7 +125,7 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return json.dumps(line, default=str, separators=(",", ":"))
 
 
 class _TextFormatter(logging.Formatter):
@@ -151,9 +194,41 @@ def _log_as_text(
             "method": request.method,
             "path": _decode_path(request.path[:_MAX_PATH]),
             "operation": operation,
+            **_caller(request.state),
             "status": status,
             "milliseconds": round(seconds * 1000, 2),
             "client": find_client(request).decode("ascii"),
+            "request_id": id_.decode("ascii"),
+        },
+    )
+
+
+def _caller(account: Accounted) -> dict[str, int]:
+    """Return the ids of the organization and the token, as far as they are known."""
+    ids = {"organization": account.organization, "token": account.token}
+    return {name: id_ for name, id_ in ids.items() if id_ is not None}
+
+
+def log_slow_request(
+    request: Request, operation: str, status: int, id_: bytes, started: float, ended: float
+) -> None:
+    """Log a request that took long, without the time in which it waited for its client."""
+    account: Accounted = request.state
+    service = ended - account.admitted - account.idle_seconds
+    _service_log.warning(
+        "slow request",
+        extra={
+            "method": request.method,
+            "path": _decode_path(request.path[:_MAX_PATH]),
+            "operation": operation,
+            **_caller(account),
+            "status": status,
+            "service_milliseconds": round(service * 1000, 2),
+            "queue_milliseconds": round((started - account.admitted) * 1000, 2),
+            "idle_milliseconds": round(account.idle_seconds * 1000, 2),
+            "received_bytes": account.received_bytes,
+            "sent_bytes": account.sent_bytes,
+            "stored_outputs": account.stored_outputs,
             "request_id": id_.decode("ascii"),
         },
     )
@@ -172,11 +247,13 @@ def _log_as_json(
     id_: bytes,
 ) -> None:
     now = time.time()
+    account: Accounted = request.state
+    path = request.path[:_MAX_PATH]
     _writer.write(
         b'%s%d,"milliseconds":%.2f,"client":"%s","request_id":"%s","event":"request",'
         b'"level":"info","timestamp":"%s.%06dZ"}\n'
         % (
-            _line_start(request.method, request.path[:_MAX_PATH], operation),
+            _line_start(request.method, path, operation, account.organization, account.token),
             status,
             seconds * 1000,
             find_client(request),
@@ -188,11 +265,15 @@ def _log_as_json(
 
 
 @lru_cache(maxsize=1024)
-def _line_start(method: str, path: bytes, operation: str) -> bytes:
+def _line_start(
+    method: str, path: bytes, operation: str, organization: int | None, token: int | None
+) -> bytes:
     """Return the start of a line, which is the same for all pages of a client."""
+    caller = "" if organization is None else f'"organization":{organization},'
+    caller += "" if token is None else f'"token":{token},'
     return (
         f'{{"method":{_json_string(method)},"path":{_json_string(_decode_path(path))},'
-        f'"operation":"{operation}","status":'
+        f'"operation":"{operation}",{caller}"status":'
     ).encode()
 
 

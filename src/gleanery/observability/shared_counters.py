@@ -16,6 +16,7 @@ _NUMBER_BYTES = 8
 _MAX_GAUGES = 64
 _MAX_COUNTERS = 64
 _FEED_LAG_CELLS = 64
+_USAGE_CELLS = 512
 _RESTARTS = 0  # position in the segment of the node
 
 
@@ -28,7 +29,9 @@ class Segment:
         self.counters = numbers[_MAX_GAUGES : _MAX_GAUGES + _MAX_COUNTERS]
         rest = numbers[_MAX_GAUGES + _MAX_COUNTERS :]
         self.feed_lags = rest[:_FEED_LAG_CELLS]
-        self.requests = rest[_FEED_LAG_CELLS:]
+        rest = rest[_FEED_LAG_CELLS:]
+        self.usage = rest[:_USAGE_CELLS]
+        self.requests = rest[_USAGE_CELLS:]
 
 
 class SharedCounters:

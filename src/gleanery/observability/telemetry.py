@@ -1,9 +1,10 @@
-"""Record of each request: one log line and the metrics."""
+"""Record of each request: one log line, a second one if it was slow, and the metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import re
 import secrets
 import time
@@ -19,6 +20,7 @@ from gleanery.observability.node_metrics import NodeMetrics
 from gleanery.observability.process_metrics import observe_process
 from gleanery.observability.request_histogram import request_histogram
 from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.usage import Accounted, UsageMeter
 from gleanery.observability.worker_metrics import WorkerMetrics
 
 _PUBLISH_SECONDS = 1.0
@@ -44,9 +46,18 @@ class Telemetry:
         operations: Iterable[str],
         counters: SharedCounters,
         folders: Mapping[str, Path],
+        slow_seconds: float = 0.0,
+        organizations: int = 0,
     ) -> None:
-        """``folders`` are those whose free space is a metric, by label."""
+        """``folders`` are those whose free space is a metric, by label.
+
+        A request is slow from ``slow_seconds`` on; 0 is never. ``organizations`` is the number of
+        organizations with metrics of their own.
+        """
         self._log = log
+        self._slow_seconds = slow_seconds or math.inf
+        self.usage = UsageMeter(counters, organizations)
+        """Counts the usage of each organization."""
         self._requests = request_histogram(operations, counters)
         self._feed_lags = feed_lag_histogram(counters)
         self.worker = WorkerMetrics(counters)
@@ -55,6 +66,7 @@ class Telemetry:
         self._exposition = Exposition(
             self._requests.collect,
             self._feed_lags.collect,
+            self.usage.collect,
             self.worker.collect,
             self._node.collect,
         )
@@ -65,10 +77,21 @@ class Telemetry:
         self, request: Request, operation: str, id_: bytes, status: int, started: float
     ) -> None:
         """Record one completed request. The query is omitted: it may contain a token."""
-        seconds = time.perf_counter() - started
+        now = time.perf_counter()
+        seconds = now - started
         self._requests.add((operation, status), seconds)
+        account: Accounted = request.state
+        if account.organization is not None:
+            self.usage.add(
+                account.organization,
+                account.received_bytes,
+                account.sent_bytes,
+                account.stored_outputs,
+            )
         if self._log is not None:
             self._log(request, operation, status, seconds, id_)
+        if now - account.admitted - account.idle_seconds >= self._slow_seconds:
+            logs.log_slow_request(request, operation, status, id_, started, now)
 
     def record_feed_lag(self, seconds: float, has_more: bool) -> None:
         """Record how far a reader of a change feed was behind."""
@@ -78,6 +101,7 @@ class Telemetry:
         """Publish the metrics of this worker each second, until it is cancelled."""
         while True:
             self._node.refresh()
+            self.usage.publish()
             self.worker.publish()
             await asyncio.sleep(_PUBLISH_SECONDS)
 

@@ -35,9 +35,9 @@ def serve(settings: Settings) -> None:
     during the migration wait.
     """
     exit_in_order()
+    logs.configure(settings)
     open_certificates(settings)
     check_open_files()
-    logs.configure(settings)
     listener, settings = bound(settings)
     asyncio.run(prepare(settings))
     serve_on(listener, settings)

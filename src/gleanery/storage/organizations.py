@@ -62,7 +62,7 @@ _SET_LAST_USE = """
 UPDATE tokens SET last_used_at = $2
 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $3)
 """
-_NAMES = "SELECT name FROM organizations ORDER BY id"
+_NAMES = "SELECT id, name FROM organizations ORDER BY id"
 _LIST = """
 SELECT organizations.id, organizations.name, created_at, started_at IS NOT NULL
 FROM organizations LEFT JOIN deleted_organizations
@@ -238,9 +238,14 @@ async def list_deleted(database: Database) -> list[DeletedOrganization]:
 
 async def similar_name(database: Database, name: str) -> str | None:
     """Returns the name of another organization that differs only in case."""
-    names = [row[0] for row in await database.read(_NAMES)]
+    names = [other for _, other in await all_names(database)]
     similar = (other for other in names if other.casefold() == name.casefold() and other != name)
     return next(similar, None)
+
+
+async def all_names(database: Database) -> list[tuple[int, str]]:
+    """Return the ids and names of all organizations."""
+    return [(id_, name) for id_, name in await database.read(_NAMES)]
 
 
 async def all_ids(database: Database) -> list[int]:

@@ -47,6 +47,7 @@ TENANT_TABLES = (
     "jobs",
     "local_storage",
     "unreferenced_blobs",
+    "organization_usage",
     "output_history",
     "outputs",
     "reviews",

@@ -70,7 +70,8 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
             left = deadline - time.monotonic()
             if feed.parts or left <= 0:
                 return feed
-            with context.slot.parked_in(context.services.long_poll_limit):
+            limit = context.services.long_poll_limit
+            with context.slot.parked_in(limit), context.request.state.idle():
                 was_notified = await subscription.wait(left)
             if not was_notified:
                 return feed

@@ -125,9 +125,11 @@ async def _export_table(context: _ExportContext, format: _TableFormat) -> Respon
         export = await exports.begin(context.database, group, context.query)
         headers = _headers(context, export.cursor, format)
         return Response(b"", content_type=content_type, headers=headers, rest=_nothing())
-    async with context.services.table_exports.turn(context.organization_id):
-        export = await exports.begin(context.database, group, context.query)
-        table = await _convert_unless_disconnected(context, export, format)
+    turn = context.services.table_exports.turn(context.organization_id)
+    with context.request.state.idle():  # the size of the group decides how long it takes
+        async with turn:
+            export = await exports.begin(context.database, group, context.query)
+            table = await _convert_unless_disconnected(context, export, format)
     return Response(
         b"",
         content_type=content_type,
@@ -227,6 +229,8 @@ async def get_signed_export(context: RequestContext[SignedExportQuery, None]) ->
     is_expired = int(query.expires) <= now // timestamps.SECOND
     if is_expired or grant is None or not grant.allows(_SCOPE, now):
         raise InvalidSignature(_NEW_LINK)
+    state = context.request.state
+    state.organization, state.token = grant.organization_id, grant.token_id
     return await _export(context)
 
 

@@ -182,6 +182,7 @@ async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
         raise InvalidSignature
     organization_id = int(query.organization)  # the signature proves the organization
     context.slot.assign_tenant(organization_id)
+    context.request.state.organization = organization_id
     database = s.database.for_tenant(organization_id)
     file = await records.find(database, context.path["id"])
     return await _send_file(context, file)

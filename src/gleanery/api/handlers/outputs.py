@@ -157,6 +157,12 @@ async def store_ndjson(
 
 
 async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
+    result = await _write_batch(context, batch)
+    context.request.state.stored_outputs += result["created"] + result["updated"]
+    return result
+
+
+async def _write_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
     if isinstance(batch, LargeBatch):
         return await ingest.store_large_batch(
             context.database,

@@ -124,11 +124,12 @@ _ORGANIZATION_TABLES = (
     _of_organization("session_revisions", "revision", -1),
     _of_organization("idempotency_keys", "key_hash", b""),
     _of_organization("files", "id", b"", is_counted=True),
+    _of_organization("organization_usage", "day", -1),
 )
 # Rows that belong to a group exist only while the group exists.
 _REMAINING_TABLES = (
     *("groups", "cookies", "local_storage", "session_leases", "idempotency_keys"),
-    *("session_revisions", "files", "blobs", "unreferenced_blobs"),
+    *("session_revisions", "files", "blobs", "unreferenced_blobs", "organization_usage"),
 )
 _ANY_ROW = " UNION ALL ".join(
     f"SELECT * FROM (SELECT 1 FROM {table} WHERE organization_id = $1 LIMIT 1) AS {table}_row"

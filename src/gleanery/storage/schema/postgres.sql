@@ -456,6 +456,17 @@ CREATE TABLE unreferenced_blobs (
 
 CREATE INDEX unreferenced_blobs_by_age ON unreferenced_blobs (unreferenced_at);
 
+-- Usage of each organization on each day: see storage/usage.
+CREATE TABLE organization_usage (
+    organization_id BIGINT  NOT NULL,
+    day             BIGINT  NOT NULL,             -- days since 1970, in UTC
+    requests        BIGINT  NOT NULL,
+    received_bytes  BIGINT  NOT NULL,
+    sent_bytes      BIGINT  NOT NULL,
+    stored_outputs  BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, day)
+);
+
 -- The audit log. Entries are only appended.
 
 CREATE TABLE audit_log (

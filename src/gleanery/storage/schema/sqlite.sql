@@ -426,6 +426,17 @@ CREATE TABLE unreferenced_blobs (
 
 CREATE INDEX unreferenced_blobs_by_age ON unreferenced_blobs (unreferenced_at);
 
+-- Usage of each organization on each day: see storage/usage.
+CREATE TABLE organization_usage (
+    organization_id INTEGER NOT NULL,
+    day             INTEGER NOT NULL,             -- days since 1970, in UTC
+    requests        INTEGER NOT NULL,
+    received_bytes  INTEGER NOT NULL,
+    sent_bytes      INTEGER NOT NULL,
+    stored_outputs  INTEGER NOT NULL,
+    PRIMARY KEY (organization_id, day)
+) STRICT, WITHOUT ROWID;
+
 -- The audit log. Entries are only appended.
 
 CREATE TABLE audit_log (

@@ -1,0 +1,181 @@
+"""Usage of each organization: requests, bytes of bodies, and outputs that were stored.
+
+A request only adds to a dictionary. Each second, ``publish`` adds these numbers to the metrics, and
+to the usage that waits for the database. The sweep stores that usage; see ``background.usage``.
+
+An organization has metrics of its own while it has a slot in the memory that the workers share.
+Each worker has its own slots and chooses by its own requests, so the metrics of a node have at most
+one organization per slot and worker. All others are counted as ``other``. A busy organization takes
+the slot of the least busy one, at most one in each round of the sweep, and its count starts at 0. An
+earlier count is never moved to another label: a rate would show requests that nobody has sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from gleanery.observability.metrics import Metric, Sample
+from gleanery.observability.shared_counters import SharedCounters
+
+_log = logging.getLogger("gleanery")
+
+METRICS = tuple(
+    Metric(f"gleanery_organization_{name}_total", "counter", help_)
+    for name, help_ in (
+        ("requests", "Requests of an organization, whatever their status."),
+        ("received_bytes", "Bytes of request bodies of an organization, as they were sent."),
+        ("sent_bytes", "Bytes of response bodies to an organization, as they were sent."),
+        ("stored_outputs", "Outputs of an organization that were created or updated."),
+    )
+)
+_NUMBERS = len(METRICS)
+_SLOT_CELLS = 1 + _NUMBERS  # the id of the organization, then its numbers
+_OTHER = "other"
+_MAX_UNSTORED = 10_000  # organizations, between two rounds of the sweep
+_WEIGHT = 0.2  # of the last round in the average of an organization's requests
+_MARGIN = 2.0  # by which an organization exceeds the one whose slot it takes
+_NOT_STORED = "the usage of some organizations is not stored: too many at one time"
+
+Counts = list[int]
+"""Requests, received bytes, sent bytes and stored outputs."""
+
+
+class Accounted(Protocol):
+    """What the pipeline notes about a request in ``request.state``."""
+
+    organization: int | None
+    """None if the request has no valid token and no valid link."""
+    token: int | None
+    received_bytes: int
+    sent_bytes: int
+    stored_outputs: int
+    admitted: float
+    """Reading of the performance counter at the admission."""
+    idle_seconds: float
+    """Seconds in which the request waited for its client, or for a change."""
+
+
+class UsageMeter:
+    """Counts the usage of one worker."""
+
+    def __init__(self, counters: SharedCounters, organizations: int) -> None:
+        """``organizations`` is the number of slots of this worker."""
+        self._segments = [segment.usage for segment in counters.segments]
+        self._own = counters.own.usage
+        starts = range(_NUMBERS, _NUMBERS + organizations * _SLOT_CELLS, _SLOT_CELLS)
+        assert _NUMBERS + organizations * _SLOT_CELLS <= len(self._own), "the segment is too small"
+        # A worker that replaces another one continues its slots.
+        self._slots = {int(self._own[start]): start for start in starts if self._own[start]}
+        self._free_slots = [start for start in reversed(starts) if not self._own[start]]
+        # Requests in a round of the sweep; None before the first round.
+        self._averages: dict[int, float | None] = dict.fromkeys(self._slots)
+        self._recent: dict[int, Counts] = {}
+        self._unstored: dict[int, Counts] = {}
+        self._not_stored = 0
+
+    def add(self, organization_id: int, received: int, sent: int, outputs: int) -> None:
+        """Count one request."""
+        counts = self._recent.get(organization_id)
+        if counts is None:
+            self._recent[organization_id] = [1, received, sent, outputs]
+            return
+        counts[0] += 1
+        counts[2] += sent
+        if received:
+            counts[1] += received
+            counts[3] += outputs
+
+    def publish(self) -> None:
+        """Add the requests since the last call to the metrics, and to the usage to store."""
+        recent, self._recent = self._recent, {}
+        for organization_id, counts in recent.items():
+            self._add_to_metrics(organization_id, counts)
+            self._add_to_unstored(organization_id, counts)
+
+    def _add_to_metrics(self, organization_id: int, counts: Counts) -> None:
+        start = self._slots.get(organization_id)
+        if start is None and self._free_slots:
+            start = self._assign(self._free_slots.pop(), organization_id)
+        first = 0 if start is None else start + 1
+        for position, number in enumerate(counts, first):
+            self._own[position] += number
+
+    def _assign(self, start: int, organization_id: int) -> int:
+        """Give a slot to an organization. Another worker may read the cells at the same time."""
+        for position in range(start, start + _SLOT_CELLS):
+            self._own[position] = 0.0
+        self._own[start] = organization_id
+        self._slots[organization_id] = start
+        self._averages[organization_id] = None
+        return start
+
+    def _add_to_unstored(self, organization_id: int, counts: Counts) -> None:
+        waiting = self._unstored.get(organization_id)
+        if waiting is not None:
+            for position, number in enumerate(counts):
+                waiting[position] += number
+        elif len(self._unstored) < _MAX_UNSTORED:
+            self._unstored[organization_id] = [*counts]
+        else:
+            self._not_stored += counts[0]
+
+    def take(self) -> dict[int, Counts]:
+        """Return the usage to store, by organization, and forget it."""
+        self.publish()
+        taken, self._unstored = self._unstored, {}
+        self._exchange_slot(taken)
+        if self._not_stored:
+            _log.warning(_NOT_STORED, extra={"requests": self._not_stored})
+            self._not_stored = 0
+        return taken
+
+    def put_back(self, taken: Mapping[int, Counts]) -> None:
+        """Let a later call of ``take`` return usage that could not be stored."""
+        for organization_id, counts in taken.items():
+            self._add_to_unstored(organization_id, counts)
+
+    def _exchange_slot(self, taken: Mapping[int, Counts]) -> None:
+        """Give the slot of the least busy organization to a busier one without a slot."""
+        averages = {id_: self._next_average(id_, taken) for id_ in self._slots}
+        others = {id_: counts[0] for id_, counts in taken.items() if id_ not in self._slots}
+        if not others or not self._slots:
+            return
+        busiest = max(others, key=others.__getitem__)
+        least = min(averages, key=averages.__getitem__)
+        if others[busiest] > _MARGIN * averages[least]:
+            del self._averages[least]
+            self._assign(self._slots.pop(least), busiest)
+
+    def _next_average(self, organization_id: int, taken: Mapping[int, Counts]) -> float:
+        requests = taken[organization_id][0] if organization_id in taken else 0
+        average = self._averages[organization_id]
+        next_average = requests if average is None else average + _WEIGHT * (requests - average)
+        self._averages[organization_id] = next_average
+        return next_average
+
+    def collect(self) -> Iterator[tuple[Metric, Iterable[Sample]]]:
+        """Return the metrics of the node, with a label for each organization that has a slot."""
+        self.publish()
+        totals: dict[str, list[float]] = {_OTHER: [0.0] * _NUMBERS}
+        for cells in self._segments:
+            _add_numbers(totals, _OTHER, cells[:_NUMBERS])
+            for start in range(_NUMBERS, len(cells) - _SLOT_CELLS + 1, _SLOT_CELLS):
+                if organization_id := int(cells[start]):
+                    numbers = cells[start + 1 : start + _SLOT_CELLS]
+                    _add_numbers(totals, str(organization_id), numbers)
+        for position, metric in enumerate(METRICS):
+            yield (
+                metric,
+                [
+                    (f'{metric.name}{{organization="{label}"}}', numbers[position])
+                    for label, numbers in totals.items()
+                ],
+            )
+
+
+def _add_numbers(totals: dict[str, list[float]], label: str, numbers: memoryview[float]) -> None:
+    sums = totals.setdefault(label, [0.0] * _NUMBERS)
+    for position, number in enumerate(numbers):
+        sums[position] += number
