@@ -16,6 +16,7 @@ from faults import (
     leases,
     log_stalled,
     power_loss,
+    slow_readers,
     tls,
     views,
 )
@@ -123,6 +124,19 @@ def test_a_command_that_loses_or_duplicates_is_noticed(
 @pytest.mark.extended
 def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:
     assert holds(log_stalled.stall_log(made))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ENGINES)
+def test_slow_readers_take_a_bounded_part_of_the_memory(made: Environment, engine: str) -> None:
+    assert holds(slow_readers.read_slowly(made, engine, readers=60, seconds=5))
+
+
+@pytest.mark.extended
+def test_slow_readers_that_take_all_memory_are_noticed(made: Environment) -> None:
+    """Tests the check of the test above."""
+    unlimited = ("--max-unsent-bytes", str(10**12))
+    assert not slow_readers.read_slowly(made, "SQLite", 60, 5, *unlimited).holds
 
 
 @pytest.mark.extended

@@ -29,7 +29,7 @@ from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.worker_metrics import EXPIRED_RECORDS, EXPIRING_RECORDS
-from gleanery.scheduling.byte_limits import ByteLimit
+from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
@@ -90,6 +90,7 @@ def build_app(
         clock=clock,
         request_limit=request_limit,
         body_limit=ByteLimit(settings.max_buffered_bytes),
+        unsent_bytes=UnsentBytes(settings.max_unsent_bytes),
         scheduler=RequestScheduler(request_limit),
         long_poll_limit=ConcurrencyLimit(settings.max_connections),
         transfer_limit=ConcurrencyLimit(settings.max_transfers),
@@ -154,6 +155,8 @@ class App:
         observe_service(self.metrics, services, self.registry, rate_limiter)
         self.metrics.observe(EXPIRED_RECORDS, lambda: sweep.session_records.expired)
         self.metrics.observe(EXPIRING_RECORDS, lambda: sweep.session_records.expiring)
+        self.unsent_bytes = services.unsent_bytes
+        """The bytes of responses in memory. The server returns the memory to the system."""
         self._sweep = sweep
         self._publisher: asyncio.Task[None] | None = None
         self._is_open = False

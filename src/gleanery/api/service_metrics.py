@@ -25,6 +25,7 @@ def observe_service(
     metrics.observe("gleanery_requests_in_progress", lambda: services.request_limit.held)
     metrics.observe("gleanery_long_polls_in_progress", lambda: services.long_poll_limit.held)
     metrics.observe("gleanery_transfers_in_progress", lambda: services.transfer_limit.held)
+    metrics.observe("gleanery_unsent_bytes", lambda: services.unsent_bytes.held)
     if services.database.pool_state is not None:
         _observe_pool(metrics, services.database)
     if services.settings.replica:

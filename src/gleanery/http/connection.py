@@ -160,6 +160,10 @@ class Connection(asyncio.Protocol):
             self._client_address = address_in(self._transport.get_extra_info("peername"))
         return self._client_address
 
+    @property
+    def is_closed(self) -> bool:
+        return self._state is _CLOSED
+
     async def drain(self) -> None:
         await self._flow.drain()
         if self._state is _CLOSED:

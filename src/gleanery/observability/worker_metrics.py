@@ -32,6 +32,10 @@ GAUGES = tuple(
             "gleanery_transfers_in_progress",
             "Transfers of files and exports that hold a slot of --max-transfers.",
         ),
+        (
+            "gleanery_unsent_bytes",
+            "Bytes of responses that clients have not read, which count for --max-unsent-bytes.",
+        ),
         ("gleanery_postgres_pool_connections_max", "Size of the PostgreSQL pool."),
         ("gleanery_postgres_pool_connections_in_use", "PostgreSQL connections in use."),
         ("gleanery_postgres_pool_requests_waiting", "Requests that wait for a connection."),
