@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gleanery")
 _NO_KEYS = "The secret keys cannot be read: the log of the service says why"
+_PROBE_SECONDS, _FAILING_PROBE_SECONDS = 30.0, 5.0
 _SWEEP_DELAY = 300  # seconds by which a sweep can be late
 
 
@@ -158,7 +159,7 @@ class App:
         self.unsent_bytes = services.unsent_bytes
         """The bytes of responses in memory. The server returns the memory to the system."""
         self._sweep = sweep
-        self._publisher: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._is_open = False
 
     async def start(self) -> None:
@@ -170,7 +171,17 @@ class App:
             raise
         if self._rate_limiter is not None:
             await self._rate_limiter.check()
-        self._publisher = asyncio.create_task(self._services.telemetry.publish())
+        self._tasks = [
+            asyncio.create_task(self._services.telemetry.publish()),
+            asyncio.create_task(self._probe_blobs()),
+        ]
+
+    async def _probe_blobs(self) -> None:
+        """Probe the store of files, until it is cancelled; more often while it fails."""
+        blobs = self._services.blobs
+        while True:
+            await asyncio.sleep(_FAILING_PROBE_SECONDS if blobs.is_failing else _PROBE_SECONDS)
+            await blobs.probe()
 
     async def _connect(self) -> None:
         """Connect to the prepared database; after an error this is called again."""
@@ -212,9 +223,9 @@ class App:
             await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
-        if self._publisher is not None:
-            self._publisher.cancel()
-            await asyncio.gather(self._publisher, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._services.readiness.stop()
         await self._sweep.stop()
         if self._rate_limiter is not None:
