@@ -23,6 +23,7 @@ from faults import (
     power_loss,
     results,
     scale_out,
+    slow_readers,
     tls,
     views,
 )
@@ -32,6 +33,7 @@ from faults.results import Result
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
 _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend less on the timing
 _LEASE_ROUNDS = _CLIENT_ROUNDS = _VIEW_ROUNDS = max(1, ROUNDS // 4)
+_SLOW_READERS = {"readers": 120, "seconds": 45}  # longer than a page waits for memory
 _STOPPED_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than the statement timeout
 _CRLF_SECONDS = 30
@@ -65,6 +67,10 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     },
     "log-stalled": log_stalled.stall_log,
     "crlf-connections": partial(crlf_connections.send_empty_lines, seconds=_CRLF_SECONDS),
+    "slow-readers": partial(slow_readers.read_slowly, engine="SQLite", **_SLOW_READERS),
+    "slow-readers-postgres": partial(
+        slow_readers.read_slowly, engine="PostgreSQL", **_SLOW_READERS
+    ),
     "tls-descriptors": tls.exhaust_descriptors,
     "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),
     "failover": partial(failover.fail_over, rounds=_FEWER_ROUNDS),

@@ -115,7 +115,7 @@ class Service:
     @property
     def token(self) -> str:
         """Return a token with every scope, always the same."""
-        self._token = self._token or self._create_token()
+        self._token = self._token or self.create_token(self.organization)
         return self._token
 
     def client(self) -> httpx2.Client:
@@ -125,8 +125,8 @@ class Service:
             base_url=self.url, headers=headers, timeout=CLIENT_TIMEOUT, verify=_NO_TLS
         )
 
-    def _create_token(self) -> str:
-        return create_token(self._storage, self.organization)
+    def create_token(self, organization: str) -> str:
+        return create_token(self._storage, organization)
 
     def status(self, path: str) -> int | None:
         """Return the status of a path that needs no token; None without a connection."""

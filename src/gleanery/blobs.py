@@ -2,12 +2,16 @@
 
 Keys are random and contain nothing that a client sent. A failed upload leaves no data,
 except parts in a bucket if the process was killed.
+
+Each use shows whether the store works. A worker also probes it from time to time, so that the
+metrics show a failure before a client meets it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import re
 import secrets
@@ -29,13 +33,17 @@ _CONCURRENT_PARTS = 3
 _MAX_S3_PARTS = 10_000
 _UPLOAD_SECONDS = 12 * 3600.0  # well below the time after which unreferenced blobs are removed
 _READ_BYTES = 1024 * 1024
-_RETRY_SECONDS, _REQUEST_SECONDS = 20, 30
+_RETRY_SECONDS, _REQUEST_SECONDS = 10, 15  # three parts of 5 MiB take 15 s with 8 Mbit/s
 _CHECK_SECONDS = 10
+_PROBE_SECONDS = 5
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[!-~]*)?")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _ERROR_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _NO_BLOBS = "The store of files is not available now; try again"
 _REGION_ERRORS = ("AuthorizationHeaderMalformed", "PermanentRedirect", "configured region")
+
+
+_log = logging.getLogger("gleanery")
 
 
 def new_key(organization_id: int) -> str:
@@ -51,6 +59,10 @@ class Blobs:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+        self.errors = 0
+        """Number of uses that failed because of the store."""
+        self.is_failing = False
+        """True if the last use failed because of the store."""
 
     async def check(self) -> None:
         """Check that the store can be used.
@@ -62,7 +74,7 @@ class Blobs:
         self, key: str, media_type: str, chunks: AsyncIterator[bytes], max_bytes: int
     ) -> None:
         """Store the chunks durably, all or nothing. Together they have at most ``max_bytes``."""
-        with _as_unavailable():
+        with self._used():
             async with asyncio.timeout(_UPLOAD_SECONDS):
                 await obstore.put_async(
                     self._store,
@@ -80,7 +92,7 @@ class Blobs:
         """
         while start < stop:
             end = min(start + _READ_BYTES, stop)
-            with _as_unavailable():
+            with self._used():
                 try:
                     piece = await obstore.get_range_async(self._store, key, start=start, end=end)
                 except FileNotFoundError:
@@ -89,7 +101,7 @@ class Blobs:
             start = end
 
     async def exists(self, key: str) -> bool:
-        with _as_unavailable():
+        with self._used():
             try:
                 await obstore.head_async(self._store, key)
             except FileNotFoundError:
@@ -97,19 +109,46 @@ class Blobs:
             return True
 
     async def copy(self, key: str, to: str) -> None:
-        with _as_unavailable():
+        with self._used():
             await obstore.copy_async(self._store, key, to)
 
     async def delete(self, key: str) -> None:
         """Delete a blob, if it exists."""
-        with _as_unavailable(), suppress(FileNotFoundError):
+        with self._used(), suppress(FileNotFoundError):
             await obstore.delete_async(self._store, key)
 
     async def delete_folder(self, name: str) -> None:
         """Delete all blobs whose keys start with this folder."""
-        with _as_unavailable():
+        with self._used():
             async for found in obstore.list(self._store, prefix=name):
                 await obstore.delete_async(self._store, [blob["path"] for blob in found])
+
+    async def probe(self) -> None:
+        """Find out whether the store works, for ``is_failing``."""
+        with suppress(Unavailable), self._used():
+            await asyncio.to_thread(self._probe)
+
+    def _probe(self) -> None:
+        """Use the store. Raise an error of the store if it fails."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Note whether the store works, and convert its errors to Unavailable."""
+        try:
+            yield
+        except (obstore.exceptions.BaseError, OSError) as error:
+            self._note_failure(_reason(error))
+            raise Unavailable(_NO_BLOBS, _reason(error)) from error
+        if self.is_failing:
+            self.is_failing = False
+            _log.warning("the store of files works again")
+
+    def _note_failure(self, reason: str) -> None:
+        self.errors += 1
+        if not self.is_failing:
+            self.is_failing = True
+            _log.error("the store of files fails", extra={"reason": reason})
 
     def _part_bytes(self, max_bytes: int) -> int:
         return self._min_part_bytes
@@ -136,20 +175,23 @@ class FolderBlobs(Blobs):
         self, key: str, media_type: str, chunks: AsyncIterator[bytes], max_bytes: int
     ) -> None:
         await super().put(key, media_type, chunks, max_bytes)
-        with _as_unavailable():
+        with self._used():
             await asyncio.to_thread(self._sync, self._folder / key)
 
     async def delete(self, key: str) -> None:
         await super().delete(key)
         # A process that was killed leaves an incomplete blob under this name.
         part = (self._folder / key).with_name(key.rpartition("/")[2] + "#1")
-        with _as_unavailable():
+        with self._used():
             await asyncio.to_thread(part.unlink, missing_ok=True)
 
     async def delete_folder(self, name: str) -> None:
         """Also delete incomplete blobs, which the store does not list, and the folder itself."""
-        with _as_unavailable(), suppress(FileNotFoundError):
+        with self._used(), suppress(FileNotFoundError):
             await asyncio.to_thread(shutil.rmtree, self._folder / name)
+
+    def _probe(self) -> None:
+        self._folder.stat()
 
     def _sync(self, path: Path) -> None:
         """Make the file and its parent folders durable."""
@@ -187,9 +229,15 @@ class S3Blobs(Blobs):
 
     async def sign(self, keys: Sequence[str], seconds: int) -> Sequence[str]:
         """Return links to the blobs that are valid for this time without credentials."""
-        with _as_unavailable():
+        with self._used():
             lifetime = timedelta(seconds=seconds)
             return await obstore.sign_async(self._signing_store, "GET", list(keys), lifetime)
+
+    def _probe(self) -> None:
+        """Ask for an object that does not exist. See ``check`` for why this does not await."""
+        store = _open_bucket(self._url, _endpoint(), _PROBE_SECONDS, _PROBE_SECONDS)
+        with suppress(FileNotFoundError):
+            obstore.head(store, new_key(0))
 
     def _part_bytes(self, max_bytes: int) -> int:
         """Return a size for which the largest possible upload has few enough parts."""
@@ -327,15 +375,6 @@ def open_blobs(location: str, public_url: str | None = None) -> Blobs:
 
 class BlobNotFound(Exception):
     """The store has no blob with this key."""
-
-
-@contextmanager
-def _as_unavailable() -> Iterator[None]:
-    """Convert errors of the store to Unavailable."""
-    try:
-        yield
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise Unavailable(_NO_BLOBS, _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:

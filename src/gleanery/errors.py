@@ -359,6 +359,8 @@ class Overloaded(GleaneryError):
     """The service, or the organization's share of it, has no free slot."""
 
     retry_after = 1
+    needed_bytes = 0
+    """Bytes of memory without which the response cannot be read; 0 if something else is scarce."""
 
     def __init__(self, msg: str = "Too many requests are in progress; try again") -> None:
         super().__init__(ErrorDetail(("server",), msg, "busy"))

@@ -260,6 +260,14 @@ class Settings:
         _POSITIVE,
         default_text="`134217728` (128 MiB)",
     )
+    max_unsent_bytes: int = setting(
+        256 * _MIB,
+        "Maximum total size of responses in memory that clients have not read, per worker. One "
+        "organization gets half of it. A response waits for its turn for 30 seconds, and then gets "
+        "503. Responses of at most 64 KiB, files and exports do not count.",
+        _POSITIVE,
+        default_text="`268435456` (256 MiB)",
+    )
     max_json_values: int = setting(
         1_000_000,
         "Maximum number of JSON values in a request body, or in one line of NDJSON.",

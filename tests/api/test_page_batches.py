@@ -45,7 +45,7 @@ class FakeRequest:
         self.header_block, self.headers = block, block.headers
         self.keep_alive = True
         self.state: Any = None
-        self.is_write_paused = False
+        self.is_write_paused = self.is_closed = False
         self.reads_slowly = False
         self.has_left = False
         self.response: tuple[int, list[Header], bytes] | None = None

@@ -22,8 +22,18 @@ from gleanery.api.app import build_app
 from gleanery.api.asgi import AsgiApp, Message
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
-from tests.support.process import Running, environment, free_port, is_ready, new_token
-from tests.support.raw_http import connect, get, read_until_close, statuses
+from tests.support.files import upload
+from tests.support.outputs import output
+from tests.support.process import (
+    Running,
+    environment,
+    free_port,
+    is_ready,
+    new_token,
+    serving_process,
+)
+from tests.support.raw_http import connect, get, read_until_close, request_head, statuses
+from tests.support.service import Client
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 pytestmark = pytest.mark.thorough
@@ -402,3 +412,57 @@ def assert_compact(lines: Sequence[str]) -> list[dict[str, Any]]:
         found.append(members)
     assert found
     return found
+
+
+# --- responses that are cut off -----------------------------------------------------------------
+
+MIB = 2**20
+
+
+def logged_statuses(running: Running, operation: str) -> list[int]:
+    """The statuses in the request log of an operation."""
+    lines = [json.loads(line) for line in running.log if f'"{operation}"' in line]
+    return [line["status"] for line in lines if line["event"] == "request"]
+
+
+def test_a_response_whose_client_leaves_is_not_logged_as_success(tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path)]
+    with (
+        serving_process(where, "--log-level", "info") as (url, running),
+        Client(url, new_token(where)) as client,
+    ):
+        for number in range(12):
+            client.store("group", output(number, data={"text": "x" * MIB}))
+        file_id = upload(client, os.urandom(12 * MIB))["id"]
+        targets = {
+            "export_outputs": "/v1/exports/group",
+            "get_outputs": "/v1/outputs/group?limit=100",
+            "get_file": f"/v1/files/{file_id}",
+        }
+        for operation, target in targets.items():
+            with connect(url) as leaving:
+                leaving.sendall(request_head(client, "GET", target))
+                assert leaving.recv(64).startswith(b"HTTP/1.1 200")
+            wait_until(lambda operation=operation: logged_statuses(running, operation))
+            assert logged_statuses(running, operation) == [499]
+            assert client.get(target).status_code == 200
+            wait_until(lambda operation=operation: len(logged_statuses(running, operation)) > 1)
+            assert logged_statuses(running, operation) == [499, 200]
+
+
+def test_a_response_that_the_service_cuts_off_is_not_logged_as_success(tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path)]
+    with (
+        serving_process(where, "--log-level", "info") as (url, running),
+        Client(url, new_token(where)) as client,
+    ):
+        file_id = upload(client, os.urandom(30 * MIB))["id"]
+        with connect(url) as reader:
+            reader.sendall(request_head(client, "GET", f"/v1/files/{file_id}"))
+            assert reader.recv(64).startswith(b"HTTP/1.1 200")
+            [blob] = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+            blob.unlink()
+            assert len(read_until_close(reader)) < 30 * MIB
+        wait_until(lambda: logged_statuses(running, "get_file"))
+        assert logged_statuses(running, "get_file") == [500]
+    assert any('"response truncated"' in line for line in running.log)

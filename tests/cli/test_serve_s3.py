@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.files import upload
+from tests.support.forwarder import Forwarder
+from tests.support.metrics import fresh_metrics
 from tests.support.process import PROC, free_port, gleanery_in_process, new_token, serving_process
 from tests.support.s3 import PLACE, Bucket, Credentials
 from tests.support.service import Client
@@ -141,3 +144,59 @@ def test_a_worker_is_replaced_while_the_store_fails(bucket: Bucket, tmp_path: Pa
             bucket.failing = 0
         with Client(url, new_token(where)) as client:
             assert upload(client, b"after the failure")["size"] == 17
+
+
+def store_metrics(client: Client) -> tuple[float, float]:
+    """Whether the store fails, and how often it has."""
+    text = fresh_metrics(client)
+    [failing] = re.findall(r'^gleanery_blob_store_failing\{worker="1"\} (\S+)', text, re.M)
+    [errors] = re.findall(r"^gleanery_blob_store_errors_total (\S+)", text, re.M)
+    return float(failing), float(errors)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_store_that_does_not_answer_is_reported(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    forwarder = Forwarder(("127.0.0.1", bucket.port))
+    forwarder.start()
+    where = ["--data", str(tmp_path)]
+    endpoint = f"http://127.0.0.1:{forwarder.port}"
+    with (
+        serving_process(where, "--blobs", PLACE, AWS_ENDPOINT_URL=endpoint) as (url, running),
+        Client(url, new_token(where)) as client,
+    ):
+        file_id = upload(client, b"before the failure")["id"]
+        assert store_metrics(client) == (0, 0)
+        forwarder.stop() if refuses else forwarder.freeze()
+        client.timeout = 45  # seconds; two requests to a silent store took a minute
+        answers = (
+            client.post("/v1/files", content=b"meanwhile"),
+            client.get(f"/v1/files/{file_id}"),
+        )
+        assert [answer.status_code for answer in answers] == [503, 503]
+        assert all("retry-after" in answer.headers for answer in answers)
+        failing, errors = store_metrics(client)
+        assert failing == 1
+        assert errors >= 2
+        assert client.get("/v1/cookies").status_code == 200
+        forwarder.start() if refuses else forwarder.thaw()
+        wait_until(lambda: store_metrics(client)[0] == 0)
+        assert upload(client, b"after the failure")["size"] == 17
+    forwarder.stop()
+    log = "".join(running.log)
+    assert log.count('"the store of files fails"') == 1
+    assert log.count('"the store of files works again"') == 1
+
+
+@pytest.mark.extended
+def test_a_store_that_fails_is_found_without_a_request(bucket: Bucket, tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path)]
+    with serving_process(where, "--blobs", PLACE) as (url, _):
+        bucket.failing = 10**6
+        try:
+            with Client(url, new_token(where)) as client:
+                wait_until(lambda: store_metrics(client)[0] == 1)
+        finally:
+            bucket.failing = 0

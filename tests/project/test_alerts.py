@@ -73,6 +73,8 @@ def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None
 # Metrics of a healthy service, and of one for which every alert fires: start, growth per minute.
 HEALTHY = {
     "up{}": "1+0x40",
+    "gleanery_ready{}": "1+0x40",
+    "gleanery_blob_store_failing{}": "0+0x40",
     'gleanery_request_seconds_count{operation="get_outputs",status="200"}': "0+60x40",
     'gleanery_request_seconds_bucket{operation="get_outputs",le="0.1"}': "0+60x40",
     'gleanery_request_seconds_bucket{operation="get_outputs",le="2.5"}': "0+60x40",
@@ -95,6 +97,8 @@ HEALTHY = {
 }
 BROKEN = HEALTHY | {
     "up{}": "0+0x40",
+    "gleanery_ready{}": "0+0x40",
+    "gleanery_blob_store_failing{}": "1+0x40",
     'gleanery_request_seconds_count{operation="get_outputs",status="500"}': "0+1x40",
     'gleanery_request_seconds_count{operation="get_outputs",status="503"}': "0+60x40",
     'gleanery_request_seconds_bucket{operation="get_outputs",le="0.1"}': "0+0x40",

@@ -17,6 +17,7 @@ from faults import (
     leases,
     log_stalled,
     power_loss,
+    slow_readers,
     tls,
     views,
 )
@@ -129,6 +130,19 @@ def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:
 @pytest.mark.extended
 def test_connections_without_a_request_lock_nobody_out(made: Environment) -> None:
     assert holds(crlf_connections.send_empty_lines(made, seconds=3))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ENGINES)
+def test_slow_readers_take_a_bounded_part_of_the_memory(made: Environment, engine: str) -> None:
+    assert holds(slow_readers.read_slowly(made, engine, readers=60, seconds=5))
+
+
+@pytest.mark.extended
+def test_slow_readers_that_take_all_memory_are_noticed(made: Environment) -> None:
+    """Tests the check of the test above."""
+    unlimited = ("--max-unsent-bytes", str(10**12))
+    assert not slow_readers.read_slowly(made, "SQLite", 60, 5, *unlimited).holds
 
 
 @pytest.mark.extended

@@ -196,6 +196,19 @@ def test_sighup_does_not_end_the_service(tmp_path: Path, workers: str) -> None:
 
 @PROC
 @pytest.mark.parametrize("workers", ["1", "2"])
+def test_other_signals_have_no_effect(tmp_path: Path, workers: str) -> None:
+    with serving(tmp_path, "--workers", workers) as (running, url):
+        processes = [running.process.pid, *running.workers()]
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE):
+            for pid in processes:
+                os.kill(pid, number)
+            assert is_ready(url)
+        assert [running.process.pid, *running.workers()] == processes
+        assert running.stop() == 0
+
+
+@PROC
+@pytest.mark.parametrize("workers", ["1", "2"])
 def test_an_ignored_sighup_stays_ignored(tmp_path: Path, workers: str) -> None:
     options = ("--workers", workers)
     with serving(tmp_path, *options, program=SIGHUP_IGNORED) as (running, _):

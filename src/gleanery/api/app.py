@@ -30,7 +30,7 @@ from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.worker_metrics import EXPIRED_RECORDS, EXPIRING_RECORDS
-from gleanery.scheduling.byte_limits import ByteLimit
+from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gleanery")
 _NO_KEYS = "The secret keys cannot be read: the log of the service says why"
+_PROBE_SECONDS, _FAILING_PROBE_SECONDS = 30.0, 5.0
 _SWEEP_DELAY = 300  # seconds by which a sweep can be late
 
 
@@ -91,6 +92,7 @@ def build_app(
         clock=clock,
         request_limit=request_limit,
         body_limit=ByteLimit(settings.max_buffered_bytes),
+        unsent_bytes=UnsentBytes(settings.max_unsent_bytes),
         scheduler=RequestScheduler(request_limit),
         long_poll_limit=ConcurrencyLimit(settings.max_connections),
         transfer_limit=ConcurrencyLimit(settings.max_transfers),
@@ -166,8 +168,10 @@ class App:
         observe_service(self.metrics, services, self.registry, rate_limiter)
         self.metrics.observe(EXPIRED_RECORDS, lambda: sweep.session_records.expired)
         self.metrics.observe(EXPIRING_RECORDS, lambda: sweep.session_records.expiring)
+        self.unsent_bytes = services.unsent_bytes
+        """The bytes of responses in memory. The server returns the memory to the system."""
         self._sweep = sweep
-        self._publisher: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._is_open = False
 
     async def start(self) -> None:
@@ -179,7 +183,17 @@ class App:
             raise
         if self._rate_limiter is not None:
             await self._rate_limiter.check()
-        self._publisher = asyncio.create_task(self._services.telemetry.publish())
+        self._tasks = [
+            asyncio.create_task(self._services.telemetry.publish()),
+            asyncio.create_task(self._probe_blobs()),
+        ]
+
+    async def _probe_blobs(self) -> None:
+        """Probe the store of files, until it is cancelled; more often while it fails."""
+        blobs = self._services.blobs
+        while True:
+            await asyncio.sleep(_FAILING_PROBE_SECONDS if blobs.is_failing else _PROBE_SECONDS)
+            await blobs.probe()
 
     async def _connect(self) -> None:
         """Connect to the prepared database; after an error this is called again."""
@@ -221,9 +235,9 @@ class App:
             await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
-        if self._publisher is not None:
-            self._publisher.cancel()
-            await asyncio.gather(self._publisher, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._services.readiness.stop()
         await self._sweep.stop()
         if self._rate_limiter is not None:

@@ -53,6 +53,10 @@ class AsgiRequest:
         self._has_body = False
         self._is_disconnected = False
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_disconnected
+
     async def receive(self) -> bytes:
         while not self._body_ended:
             piece = await self._next_message()

@@ -112,11 +112,16 @@ async def compress(
         return _with_body(response, codec, _compress_once(codec, response.pieces))
     if not is_large(response):
         return compress_small(response, codec)
-    text = b"".join(response.pieces)
+    pieces = response.pieces
     try:
-        return _with_body(response, codec, await thread.run(organization_id, codec.compress, text))
+        return _with_body(response, codec, await thread.run(organization_id, _join, codec, pieces))
     except Overloaded:
         return response
+
+
+def _join(codec: Codec, pieces: tuple[bytes | memoryview, ...]) -> bytes:
+    """Compresses the pieces. Those that wait for the thread are not copied yet."""
+    return codec.compress(b"".join(pieces))
 
 
 def _is_compressible(response: Response) -> bool:

@@ -13,10 +13,10 @@ from gleanery.api.readiness import Readiness
 from gleanery.api.table_exports import TableExports
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import Blobs
-from gleanery.http import Header, Request
+from gleanery.http import ClientDisconnected, Header, Request, unless_disconnected
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
-from gleanery.scheduling.byte_limits import ByteLimit
+from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes, UnsentResponse, no_memory
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit, Slot
 from gleanery.scheduling.scheduler import RequestScheduler
@@ -32,6 +32,7 @@ from gleanery.values.compression import Codec
 if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
     from gleanery.api.reference import ReferencePage
+    from gleanery.api.request_state import RequestState
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")
@@ -66,6 +67,8 @@ class Services:
     """Limits the requests in progress."""
     body_limit: ByteLimit
     """Limits the bytes of request bodies in memory."""
+    unsent_bytes: UnsentBytes
+    """Limits the bytes of responses in memory."""
     scheduler: RequestScheduler
     """Decides the order in which requests start."""
     long_poll_limit: ConcurrencyLimit
@@ -133,6 +136,32 @@ class RequestContext(Generic[Query, Body]):
         assert slot is not None
         return slot
 
+    def hold_response(self, size: int) -> None:
+        """Hold memory for a response of this size, before it is read or between two parts.
+
+        Raises Overloaded if there is none; the pipeline waits for it, and calls the handler of a
+        GET again. Raises ClientDisconnected if nobody would read the response.
+        """
+        if self.request.is_closed:
+            raise ClientDisconnected
+        if not self._unsent_response.try_grow(size):
+            raise no_memory(size)
+
+    async def wait_to_hold(self, size: int) -> None:
+        """Wait for memory for the next part of a response. It replaces what the last part held.
+
+        Raises Overloaded, and ClientDisconnected.
+        """
+        unsent = self._unsent_response
+        if not unsent.try_grow(size):
+            await unless_disconnected(self.request, unsent.wait(size))
+        unsent.resize(size)
+
+    @property
+    def _unsent_response(self) -> UnsentResponse:
+        state: RequestState = self.request.state
+        return state.unsent_response(self.services.unsent_bytes)
+
     async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
         """Insert signed links to files into the text of outputs."""
         if not needs_links(text):
@@ -175,6 +204,11 @@ class Response(NamedTuple):
         if is_text and self.body:
             return (self.body, *self.more, b"\n")
         return (self.body, *self.more)
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory, without the rest."""
+        return len(self.body) + sum(map(len, self.more))
 
 
 AnyContext = RequestContext[Any, Any]

@@ -11,7 +11,7 @@ from gleanery.storage.list_pages import ListPage, PageLimits
 def limits_of(context: AnyContext) -> PageLimits:
     """Return the limits of the page that the request selects."""
     max_bytes = context.services.settings.max_page_bytes
-    return PageLimits(context.cursor, context.query.limit, max_bytes)
+    return PageLimits(context.cursor, context.query.limit, max_bytes, context.hold_response)
 
 
 def array_response(context: AnyContext, page: ListPage, *segments: str) -> Response:

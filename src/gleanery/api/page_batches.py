@@ -23,7 +23,8 @@ from gleanery.api.repeats import BoundRequest
 from gleanery.api.request_state import RequestState
 from gleanery.api.sending import respond
 from gleanery.http import ClientDisconnected, Header, Request
-from gleanery.observability.telemetry import request_id_of
+from gleanery.observability.telemetry import CLIENT_DISCONNECTED, request_id_of
+from gleanery.scheduling.byte_limits import UNCOUNTED_BYTES
 from gleanery.security.tokens import Grant
 from gleanery.storage import group_lock
 from gleanery.storage.database import Page, PageRead, PageReader
@@ -131,6 +132,10 @@ class PageBatches:
         items = services.insert_local_links(part, grant.organization_id)
         if items is None:
             return
+        if len(items) > UNCOUNTED_BYTES:
+            unsent = state.unsent_response(services.unsent_bytes)
+            if not unsent.try_grow(len(items)):
+                return
         response = outputs.page_response(
             services.address,
             path["group_id"],
@@ -147,11 +152,18 @@ class PageBatches:
             return
         request_id = request_id_of(request.headers)
         state.organization, state.token = grant.organization_id, grant.token_id
+        status = response.status
         try:
             respond(request, response, request_id, rate_limit_headers)
             state.is_response_sent = True
+        except ClientDisconnected:
+            status = CLIENT_DISCONNECTED
+            raise
         finally:
-            services.telemetry.record(request, operation.name, request_id, response.status, started)
+            if state.is_response_sent and request.is_write_paused:
+                state.unrecorded = operation.name, request_id, status, started
+            else:
+                services.telemetry.record(request, operation.name, request_id, status, started)
 
     def _count(self, grant: Grant) -> Sequence[Header] | None:
         """Counts the request; returns None if that exceeds the limit of its token."""

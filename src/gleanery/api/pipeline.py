@@ -5,6 +5,7 @@ The stages are: admit, route, authenticate, bind, handle, respond.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +33,8 @@ from gleanery.errors import (
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models.batches import BatchOptions
 from gleanery.models.requests import OutputIn
-from gleanery.observability.telemetry import request_id_of
-from gleanery.scheduling.byte_limits import ByteReservation
+from gleanery.observability.telemetry import CLIENT_DISCONNECTED, request_id_of
+from gleanery.scheduling.byte_limits import UNCOUNTED_BYTES, ByteReservation, no_memory
 from gleanery.scheduling.limits import Slot
 from gleanery.security.tokens import Grant
 from gleanery.values.compression import Codec
@@ -47,6 +48,7 @@ UNMATCHED = "unmatched"
 """Name of the operation, in metrics and logs, of a request that was not routed."""
 
 _NO_TENANT = 0
+_STOPPED = 503
 _USES_DATABASE = (b"/v1/", b"/console/api/")
 _LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
@@ -181,11 +183,23 @@ class RequestPipeline:
         state: RequestState = request.state
         try:
             if state.is_response_sent:
-                await request.drain()
+                await self._finish_batched(request, state)
             else:
                 await self._handle(request, state)
         finally:
             state.release()
+
+    async def _finish_batched(self, request: Request, state: RequestState) -> None:
+        """Wait until the client has read a response that a batch has sent, and record it."""
+        assert state.unrecorded is not None
+        name, request_id, status, started = state.unrecorded
+        try:
+            await request.drain()
+        except ClientDisconnected:
+            status = CLIENT_DISCONNECTED
+            raise
+        finally:
+            self._services.telemetry.record(request, name, request_id, status, started)
 
     async def _handle(self, request: Request, state: RequestState) -> None:
         started = time.perf_counter()
@@ -199,6 +213,8 @@ class RequestPipeline:
             if codec is not None:
                 response = await self._compress(operation, request, response, codec)
         except ClientDisconnected:
+            telemetry = self._services.telemetry
+            telemetry.record(request, name, request_id, CLIENT_DISCONNECTED, started)
             raise
         except HttpError as error:
             response = error_responses.for_error(error_responses.as_service_error(error))
@@ -275,7 +291,43 @@ class RequestPipeline:
                 if operation.ndjson_handler is None:
                     raise
                 raise BodyTooLarge(error.limit, advice=binding.NDJSON_ADVICE) from None
+        return await self._call_handler(operation, handler, context)
+
+    async def _call_handler(
+        self, operation: Operation, handler: Handler, context: AnyContext
+    ) -> Response:
+        """Call the handler, and hold memory for its response until that is sent.
+
+        If there is no memory for the response of a GET, drop it, wait, and call the handler again.
+        Reads that are audited are then recorded twice.
+        """
+        try:
+            return self._hold_response(operation, context, await handler(context))
+        except Overloaded as error:
+            needed_bytes = error.needed_bytes
+            if not needed_bytes or operation.method != "GET":
+                raise
+        try:
+            await context.wait_to_hold(needed_bytes)
+        except ClientDisconnected:  # a client that has closed one direction can read the error
+            raise no_memory() from None
         return await handler(context)
+
+    def _hold_response(
+        self, operation: Operation, context: AnyContext, response: Response
+    ) -> Response:
+        """Hold memory for a response whose size was not known before. Raises Overloaded."""
+        size = response.size
+        if size <= UNCOUNTED_BYTES or response.rest is not None:
+            return response
+        state: RequestState = context.request.state
+        if state.slot is None:
+            return response
+        unsent = state.unsent_response(self._services.unsent_bytes)
+        # What is held can be an estimate. What a change reports is stored, so it must be sent.
+        if operation.method == "GET" and size > unsent.held + UNCOUNTED_BYTES:
+            context.hold_response(size)
+        return response
 
     async def _authenticate(self, request: Request, scopes: Sequence[str]) -> Grant:
         """Return the grant of the caller, who is known to the log even if a scope is missing."""
@@ -347,22 +399,45 @@ class RequestPipeline:
     async def _send(
         self, request: Request, response: Response, name: str, request_id: bytes, started: float
     ) -> None:
+        state: RequestState = request.state
+        if state.unsent is not None and response.rest is None:
+            state.unsent.resize(response.size)
+        status = response.status
         try:
-            respond(request, response, request_id, request.state.rate_limit_headers)
+            respond(request, response, request_id, state.rate_limit_headers)
             if request.is_write_paused or response.rest is not None:
-                with request.state.idle():
+                with state.idle():
                     await request.drain()
                     await send_rest(request, response)
         except ClientDisconnected:
+            status = CLIENT_DISCONNECTED
             raise
-        except (
-            Exception
-        ):  # the connection is closed, so that the client notices the truncated response
-            _log.exception("response truncated", extra={"request_id": request_id.decode()})
+        except asyncio.CancelledError:  # the service stops, and waits no longer
+            status = _STOPPED
+            raise
+        except Exception as error:
+            # The connection is closed, so that the client notices the truncated response.
+            status = _log_truncated(error, request_id)
             raise
         finally:
-            telemetry = self._services.telemetry
-            telemetry.record(request, name, request_id, response.status, started)
+            self._services.telemetry.record(request, name, request_id, status, started)
+
+
+def _log_truncated(error: Exception, request_id: bytes) -> int:
+    """Log why a response has no end. Return the status for the request log."""
+    status = 500
+    if isinstance(error, GleaneryError):
+        status = error_responses.for_error(error).status
+    is_known = isinstance(error, Overloaded) or (
+        isinstance(error, Unavailable) and error.reason is not None
+    )
+    reason = error.reason if isinstance(error, Unavailable) and error.reason else str(error)
+    _log.error(
+        "response truncated",
+        extra={"request_id": request_id.decode(), "reason": reason},
+        exc_info=None if is_known else error,
+    )
+    return status
 
 
 def _log_unavailable(error: Unavailable, request_id: bytes) -> None:

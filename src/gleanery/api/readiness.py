@@ -25,6 +25,7 @@ _FAILED = "The service cannot start: its log says why"
 _MAX_AGE_SECONDS = 1.0  # load balancers ask every few seconds
 _CHECK_SECONDS = 1.0
 _MAX_CHECK_SECONDS = 3.0  # a load balancer does not wait longer
+_MAX_SILENT_SECONDS = 10.0  # of a check that runs each second
 _MAX_LOCKED_SECONDS = 3600.0  # longer than a migration; a forgotten lock stops all writes
 _START_SECONDS = 5.0  # the service then listens, although it is not connected
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
@@ -46,10 +47,17 @@ class Readiness:
         self._reason = ""
         self._is_connected = False
         self._schema_read_at = 0.0
+        self._watched_at = 0.0
         self._has_tried = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._check: asyncio.Task[GleaneryError | None] | None = None
         self._check_expires = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """True unless the last check found a problem, or no answer of the database."""
+        is_recent = time.monotonic() - self._watched_at < _MAX_SILENT_SECONDS
+        return is_recent and not self._reason and self.problem is None
 
     async def start(self, connect: Callable[[], Awaitable[None]]) -> None:
         """Connects. If that fails, a task tries again until it succeeds."""
@@ -102,7 +110,7 @@ class Readiness:
     async def _connect(self, connect: Callable[[], Awaitable[None]]) -> None:
         await connect()
         self._is_connected = True
-        self._schema_read_at = time.monotonic()
+        self._schema_read_at = self._watched_at = time.monotonic()
         self._report(None)
 
     async def _watch(self) -> None:
@@ -114,6 +122,7 @@ class Readiness:
                 self._report(self.problem, error.reason or str(error))
         except Exception:
             _log.debug("the check of the schema failed", exc_info=True)
+        self._watched_at = time.monotonic()
 
     # --- the schema -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gleanery.api.repeats import BoundRequest
 from gleanery.http import Header
-from gleanery.scheduling.byte_limits import ByteReservation
+from gleanery.scheduling.byte_limits import ByteReservation, UnsentBytes, UnsentResponse
 from gleanery.scheduling.limits import Slot
 
 
@@ -30,6 +30,8 @@ class RequestState:
         "slot",
         "stored_outputs",
         "token",
+        "unrecorded",
+        "unsent",
     )
 
     def __init__(self, caller: bytes) -> None:
@@ -38,6 +40,8 @@ class RequestState:
         self.slot: Slot | None = None
         self.body_bytes: ByteReservation | None = None
         """The bytes of the body in memory; None for a request without such a body."""
+        self.unsent: UnsentResponse | None = None
+        """The bytes of a large response in memory; None for a small one."""
         self.bound: BoundRequest | None = None
         """Set if the request repeats the previous one, except for the cursor."""
         self.cursor = 0
@@ -58,6 +62,8 @@ class RequestState:
         """Bytes of the response's body, compressed if it is."""
         self.stored_outputs = 0
         """Outputs that the request has created or updated."""
+        self.unrecorded: tuple[str, bytes, int, float] | None = None
+        """Operation, id, status and start of a request whose response is not recorded yet."""
 
     @property
     def organization_id(self) -> int | None:
@@ -73,8 +79,17 @@ class RequestState:
         finally:
             self.idle_seconds += time.perf_counter() - started
 
+    def unsent_response(self, limit: UnsentBytes) -> UnsentResponse:
+        """Returns the bytes that the response holds; none at first."""
+        if self.unsent is None:
+            assert self.slot is not None
+            self.unsent = UnsentResponse(limit, self.slot.organization_id)
+        return self.unsent
+
     def release(self) -> None:
         """Releases what the request holds of the limits that it shares with others."""
+        if self.unsent is not None:
+            self.unsent.release()
         if self.body_bytes is not None:
             self.body_bytes.release()
         if self.slot is not None:

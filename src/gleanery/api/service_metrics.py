@@ -27,6 +27,10 @@ def observe_service(
     metrics.observe("gleanery_requests_in_progress", lambda: services.request_limit.held)
     metrics.observe("gleanery_long_polls_in_progress", lambda: services.long_poll_limit.held)
     metrics.observe("gleanery_transfers_in_progress", lambda: services.transfer_limit.held)
+    metrics.observe("gleanery_unsent_bytes", lambda: services.unsent_bytes.held)
+    metrics.observe("gleanery_ready", lambda: services.readiness.is_ready)
+    metrics.observe("gleanery_blob_store_failing", lambda: services.blobs.is_failing)
+    metrics.observe("gleanery_blob_store_errors_total", lambda: services.blobs.errors)
     if services.database.pool_state is not None:
         _observe_pool(metrics, services.database)
     if services.settings.replica:

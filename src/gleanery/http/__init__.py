@@ -3,7 +3,7 @@
 It imports nothing else of gleanery. ``docs/http-server.md`` describes it.
 """
 
-from gleanery.http.application import Application, Header, Request
+from gleanery.http.application import Application, Header, Request, unless_disconnected
 from gleanery.http.client_address import address_in, parse_address
 from gleanery.http.connection import Connection
 from gleanery.http.errors import (
@@ -51,4 +51,5 @@ __all__ = [
     "UnsupportedVersion",
     "address_in",
     "parse_address",
+    "unless_disconnected",
 ]

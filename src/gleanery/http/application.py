@@ -6,12 +6,14 @@ be another: its ``respond`` queues messages, and its ``drain`` awaits the server
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from gleanery.http.errors import HttpError
+from gleanery.http.errors import ClientDisconnected, HttpError
 from gleanery.http.head import HeaderBlock
 
+T = TypeVar("T")
 Header = tuple[bytes, bytes]
 """Name and value of one header."""
 
@@ -54,6 +56,10 @@ class Request(Protocol):
     @property
     def client_address(self) -> bytes:
         """IP address of the other end of the connection; ``unknown`` if it has none."""
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the connection is closed: nobody can receive a response."""
 
     async def receive(self) -> bytes:
         """Returns the next piece of the body, empty at its end. Raises ``HttpError``."""
@@ -128,3 +134,17 @@ class Application(Protocol):
 
     def shutdown(self) -> None:
         """Ends long polls and other waits, because the server is stopping."""
+
+
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work, but end it and raise ``ClientDisconnected`` when the client disconnects."""
+    tasks = (asyncio.create_task(work), asyncio.create_task(request.disconnected()))
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise ClientDisconnected
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

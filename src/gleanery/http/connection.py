@@ -173,6 +173,10 @@ class Connection(asyncio.Protocol):
     def is_write_paused(self) -> bool:
         return self._flow.is_write_paused
 
+    @property
+    def is_closed(self) -> bool:
+        return self._state is _CLOSED
+
     async def drain(self) -> None:
         await self._flow.drain()
         if self._state is _CLOSED:

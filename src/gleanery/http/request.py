@@ -29,6 +29,10 @@ class Transport(Protocol):
     client_address: bytes
     """IP address of the client."""
 
+    @property
+    def is_closed(self) -> bool:
+        """True if the socket is closed."""
+
     async def drain(self) -> None:
         """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""
 
@@ -106,6 +110,10 @@ class HttpRequest:
     @property
     def client_address(self) -> bytes:
         return self._transport.client_address
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport.is_closed
 
     async def receive(self) -> bytes:
         while not self._pieces and not self.is_complete:

@@ -12,6 +12,7 @@ from gleanery.observability.shared_counters import SharedCounters
 _METRIC = Metric(
     "gleanery_request_seconds", "histogram", "Time from the request to the end of its response."
 )
+_DISCONNECTED = 499
 _BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
@@ -22,7 +23,7 @@ def request_histogram(
     return Histogram(
         _METRIC,
         _BOUNDS,
-        [(name, status.value) for name in operations for status in HTTPStatus],
+        [(name, status) for name in operations for status in (*HTTPStatus, _DISCONNECTED)],
         lambda key: f'operation="{key[0]}",status="{key[1]}"',
         counters.own.requests,
         [segment.requests for segment in counters.segments],

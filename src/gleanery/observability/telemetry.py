@@ -23,6 +23,8 @@ from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.usage import Accounted, UsageMeter
 from gleanery.observability.worker_metrics import WorkerMetrics
 
+CLIENT_DISCONNECTED = 499
+"""Status of a request whose client was gone before the end of the response, as nginx logs it."""
 _PUBLISH_SECONDS = 1.0
 _PROCESS = secrets.token_hex(6).encode()  # makes the ids of each process unique
 _numbers = itertools.count(secrets.randbits(31))

@@ -25,12 +25,18 @@ GAUGES = tuple(
         ("process_resident_memory_bytes", "Resident memory of the worker process."),
         ("process_open_fds", "Open file descriptors of the worker process."),
         ("process_max_fds", "Limit on open file descriptors of the worker process."),
+        ("gleanery_ready", "1 while /readyz would succeed, else 0."),
+        ("gleanery_blob_store_failing", "1 after the store of files has failed, else 0."),
         ("gleanery_connections_open", "Open client connections."),
         ("gleanery_requests_in_progress", "Requests that hold a slot of --max-requests."),
         ("gleanery_long_polls_in_progress", "Long polls that wait for a change."),
         (
             "gleanery_transfers_in_progress",
             "Transfers of files and exports that hold a slot of --max-transfers.",
+        ),
+        (
+            "gleanery_unsent_bytes",
+            "Bytes of responses that clients have not read, which count for --max-unsent-bytes.",
         ),
         ("gleanery_postgres_pool_connections_max", "Size of the PostgreSQL pool."),
         ("gleanery_postgres_pool_connections_in_use", "PostgreSQL connections in use."),
@@ -48,6 +54,7 @@ COUNTERS = tuple(
     Metric(name, "counter", help_)
     for name, help_ in (
         ("gleanery_redis_fallbacks_total", "Times that Redis became unavailable to a worker."),
+        ("gleanery_blob_store_errors_total", "Times that the store of files failed."),
         ("gleanery_log_lines_dropped_total", "Log lines of the workers that were not written."),
         (
             "gleanery_connections_evicted_total",

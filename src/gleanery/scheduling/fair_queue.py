@@ -32,6 +32,10 @@ class FairQueue(Generic[T]):
         """Returns the first tenant in the rotation that is eligible; None if there is none."""
         return next(filter(is_eligible, self._entries), None)
 
+    def first(self, organization_id: int) -> T:
+        """Returns the oldest entry of a tenant that has one."""
+        return self._entries[organization_id][0]
+
     def take(self, organization_id: int | None = None) -> T:
         """Removes and returns the next entry of this tenant, or of the first in the rotation.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import logging
@@ -15,6 +16,7 @@ from gleanery.settings import Settings
 _log = logging.getLogger("gleanery")
 _OTHER_FILES = 500  # open files of a worker beside its client connections
 _MIN_FILES = 128
+_RETURN_SECONDS = 10.0
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # from glibc's malloc.h
 # How long the event loop waits for each busy thread. With the default of 5 ms the median of a
 # small response was 3.1 ms beside the writer of large batches; with 0.5 ms it was 1.2 ms.
@@ -37,6 +39,32 @@ def _keep_freed_memory() -> None:
         library.mallopt(_M_MMAP_THRESHOLD, 8 * 1024 * 1024)
         library.mallopt(_M_TRIM_THRESHOLD, 32 * 1024 * 1024)
         library.mallopt(_M_ARENA_MAX, 2)  # else each thread keeps the most that it ever needed
+
+
+class FreedMemory:
+    """Returns the memory of a load that has ended to the system.
+
+    The allocator keeps freed blocks between others that are in use. To return them takes some
+    milliseconds, and the next responses need new ones. So that happens once in a while.
+    """
+
+    def __init__(self) -> None:
+        self._is_scheduled = False
+
+    def return_soon(self) -> None:
+        """Return the memory in some seconds. Call this in the event loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_later(_RETURN_SECONDS, self._return)
+
+    def _return(self) -> None:
+        self._is_scheduled = False
+        asyncio.get_running_loop().run_in_executor(None, _trim)
+
+
+def _trim() -> None:
+    with contextlib.suppress(OSError, AttributeError):  # C libraries other than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def check_open_files() -> None:

@@ -1,4 +1,8 @@
-"""Signals of a serving process: stop, and reload."""
+"""Signals of a serving process: stop, reload, and those that have no effect.
+
+Python ignores SIGPIPE. SIGQUIT and SIGABRT end the process at once, with a core dump where that is
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,10 @@ import os
 import signal
 from collections.abc import Callable
 from typing import Protocol
+
+# The default action would end the process without an orderly stop. Some tools send SIGUSR1 to make
+# a server reopen its log. Programs that the service starts inherit that these are ignored.
+_WITHOUT_EFFECT = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
 class Stoppable(Protocol):
@@ -30,6 +38,8 @@ def exit_in_order() -> None:
 
     SIGHUP has no effect then: the certificate is read later.
     """
+    for number in _WITHOUT_EFFECT:
+        signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _exit())
     _handle_hang_up(_exit, lambda: None)

@@ -113,6 +113,7 @@ def create_worker(
     logs.configure(settings)
     settings = process_limits.fit_to_open_files(settings)
     app = build_app(settings, counters=counters)
+    app.unsent_bytes.on_relief = process_limits.FreedMemory().return_soon
     certificates = open_certificates(settings)
     if certificates is not None:
         app.metrics.observe(CERTIFICATE_EXPIRY, lambda: certificates.expires)

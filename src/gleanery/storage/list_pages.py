@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Row
+from gleanery.storage.page_sizes import Hold, hold_nothing
 
 _CHUNK_RECORDS = 1000
 _MAX_CHUNKS = 100
@@ -27,6 +28,7 @@ class PageLimits(NamedTuple):
     limit: int | None
     """The maximum number of records. None: as many as fit."""
     max_bytes: int
+    hold: Hold = hold_nothing
 
 
 class ListPage(NamedTuple):
@@ -65,7 +67,9 @@ async def read_page(query: ListQuery, limits: PageLimits) -> ListPage:
     for _ in range(_MAX_CHUNKS):
         sizes = await query.read(query.sizes, after, _CHUNK_RECORDS)
         wanted = page.wanted(sizes)
+        page_bytes = page.expected_bytes(wanted)
         for part in page_sizes.split([row for row in wanted if row[1]]):
+            limits.hold(page_bytes)
             rows = await query.read(query.rows, after, part[-1][0])
             if not page.add(rows):
                 return ListPage(page.records, page.position)
@@ -97,6 +101,12 @@ class _Page:
         listed = [number for number, row in enumerate(sizes, 1) if row[1]]
         wanted = listed[: self._limits.limit + 1 - len(self.records)]
         return sizes if len(wanted) == len(listed) else sizes[: wanted[-1]]
+
+    def expected_bytes(self, wanted: Sequence[Row]) -> int:
+        """Returns the size of the page with the wanted rows, as far as they fit."""
+        sizes: list[int] = [size for _, size in wanted]
+        fitting = page_sizes.count_fitting(sizes, self._limits.max_bytes - self._size)
+        return self._size + sum(sizes[:fitting])
 
     def add(self, rows: Iterable[Row]) -> bool:
         """Adds the records; returns False if the page was full before the last one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from gleanery.storage.database import Row
@@ -13,8 +13,17 @@ ITEM_SIZE = "octet_length(item) + 64 * octet_length(file_ids)"
 """SQL expression: the bytes of an item with links. ``file_ids`` has 16 bytes for each file."""
 UNLIMITED = 2**31 - 1
 """A maximum that no item reaches."""
+Hold = Callable[[int], None]
+"""Holds memory for so many bytes of a response. Called before each part of a large one is read.
+
+Raises if there is no memory now, or if nobody would read the response.
+"""
 _SMALL_ITEM_BYTES = 16 * 1024
 _PART_BYTES = 1024 * 1024
+
+
+def hold_nothing(size: int) -> None:
+    """Hold no memory: a ``Hold`` for reads whose caller counts the bytes afterwards."""
 
 
 def max_item_bytes(max_bytes: int, limit: int) -> int:

@@ -104,4 +104,5 @@ async def _read(context: RequestContext[ChangeQuery, None], database: Database) 
         context.cursor,
         context.services.settings.max_page_bytes,
         context.services.clock(),
+        context.hold_response,
     )

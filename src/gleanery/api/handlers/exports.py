@@ -18,7 +18,7 @@ from gleanery.errors import (
     InvalidSignature,
     no_record,
 )
-from gleanery.http import ClientDisconnected, Header, Request
+from gleanery.http import Header, Request, unless_disconnected
 from gleanery.models.requests import ExportLinkQuery, ExportQuery, OutputFilters, SignedExportQuery
 from gleanery.models.responses import AuditAbout, AuditAction, ExportLink
 from gleanery.storage import audit, group_lock, organizations
@@ -64,12 +64,17 @@ async def _export(context: _ExportContext) -> Response:
     _check_chunks(context.request)
     _check_range(context.request)
     context.slot.transfer(context.services.transfer_limit)
-    export = await exports.begin(context.database, context.path["group_id"], context.query)
+    export = await _begin(context)
     pieces = _with_links(context, export)
     # The first lines are read here, so that an error is found before the response starts.
     first = b"" if context.request.method == "HEAD" else await anext(pieces, b"")
     headers = _headers(context, export.cursor, "jsonl")
     return Response(b"", content_type=_NDJSON, headers=headers, rest=_joined(first, pieces))
+
+
+async def _begin(context: _ExportContext) -> exports.Export:
+    group, query = context.path["group_id"], context.query
+    return await exports.begin(context.database, group, query, context.wait_to_hold)
 
 
 def _headers(context: _ExportContext, cursor: int, ending: str) -> tuple[Header, ...]:
@@ -104,6 +109,7 @@ async def _with_links(context: _ExportContext, export: exports.Export) -> _Piece
         for start in range(0, len(text), _PIECE_BYTES):
             yield text[start : start + _PIECE_BYTES]  # no copy
             await asyncio.sleep(0)  # other requests run between two pieces
+        del lines, text  # the next step is not read beside this one
 
 
 async def _joined(first: bytes | memoryview, rest: _Pieces) -> _Pieces:
@@ -120,15 +126,15 @@ async def _export_table(context: _ExportContext, format: _TableFormat) -> Respon
     require_format(format)
     _check_range(context.request)
     context.slot.transfer(context.services.transfer_limit)
-    content_type, group = _CONTENT_TYPES[format], context.path["group_id"]
+    content_type = _CONTENT_TYPES[format]
     if context.request.method == "HEAD":
-        export = await exports.begin(context.database, group, context.query)
+        export = await _begin(context)
         headers = _headers(context, export.cursor, format)
         return Response(b"", content_type=content_type, headers=headers, rest=_nothing())
     turn = context.services.table_exports.turn(context.organization_id)
     with context.request.state.idle():  # the size of the group decides how long it takes
         async with turn:
-            export = await exports.begin(context.database, group, context.query)
+            export = await _begin(context)
             table = await _convert_unless_disconnected(context, export, format)
     return Response(
         b"",
@@ -156,18 +162,7 @@ async def _convert_unless_disconnected(
         async with aclosing(_with_links(context, export)) as pieces:
             return await convert_to(owner, format, metadata, pieces)
 
-    conversion = asyncio.create_task(convert())
-    disconnection = asyncio.create_task(context.request.disconnected())
-    tasks = (conversion, disconnection)
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not conversion.done():
-            raise ClientDisconnected
-        return conversion.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return await unless_disconnected(context.request, convert())
 
 
 def _filters(context: _ExportContext) -> dict[str, Any]:

@@ -145,7 +145,8 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
         if file.key != key and not await s.blobs.exists(file.key):
             await s.blobs.copy(key, file.key)
     finally:
-        if file is None or file.key != key:  # the upload failed, or its bytes were known
+        # The upload failed, or its bytes were known. The sweep deletes what a failing store has.
+        if (file is None or file.key != key) and not s.blobs.is_failing:
             await asyncio.shield(_delete_blob(s, context.database, key))
     return Response(encode(file.to_response()))
 

@@ -12,6 +12,7 @@ from gleanery.storage.statistics.fields import read_fields
 from gleanery.values.json_text import encode
 
 _MAX_JOBS = 1000
+_MAX_STORED_BYTES = 1024 * 1024  # a response to a change cannot wait for memory
 
 
 async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
@@ -36,7 +37,8 @@ async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
         services.clock,
         context.actor,
     )
-    limits = PageLimits(0, _MAX_JOBS, services.settings.max_page_bytes)
+    max_bytes = min(_MAX_STORED_BYTES, services.settings.max_page_bytes)
+    limits = PageLimits(0, _MAX_JOBS, max_bytes)
     return Response(_encode(context, await catalog.read_group(context.database, name, limits), {}))
 
 

@@ -36,6 +36,7 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
         content = encode(
             AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)
         )
+        context.hold_response(len(content))
     except Exception:  # nobody will know of this lease
         with suppress(NotFound):  # it has expired meanwhile
             await leases.release(context.database, acquired.lease.id, clock, context.actor)

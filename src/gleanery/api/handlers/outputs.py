@@ -33,7 +33,9 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     page = await replica_reads.read(
         context.services.database,
         context.organization_id,
-        lambda database: pages.read_page(database, group, context.query, context.cursor, max_bytes),
+        lambda database: pages.read_page(
+            database, group, context.query, context.cursor, max_bytes, context.hold_response
+        ),
         lambda page: page.next_cursor is not None,
     )
     parts = [await context.with_links(part) for part in page.parts]

@@ -29,6 +29,7 @@ from gleanery.storage.history import expiry
 from gleanery.storage.history.update_fields import FieldReader, Update
 from gleanery.storage.outputs import feed_sources
 from gleanery.storage.outputs.feed_sources import FeedSource
+from gleanery.storage.page_sizes import Hold, hold_nothing
 from gleanery.values import json_text, timestamps
 
 _DELETED_OUTPUT = b'{"id":%d,"output_id":"%s","root_job_id":%s}'
@@ -132,6 +133,7 @@ async def read_feed(
     cursor: int,
     max_bytes: int,
     now: int,
+    hold: Hold = hold_nothing,
 ) -> Feed:
     """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
     source = feed_sources.BY_VIEW[query.view]
@@ -143,8 +145,8 @@ async def read_feed(
     if query.diff == "true":
         max_bytes //= 2  # the other half is for the changed fields
     part = _Part(database, source, group_id, position.seq, _MAX_SEQ, query.limit)
-    found = await _read_changes(part, max_bytes, _frame_bytes(group))
-    found = await _with_whole_millisecond(part, position, found)
+    found = await _read_changes(part, max_bytes, _frame_bytes(group), hold)
+    found = await _with_whole_millisecond(part, position, found, hold)
     if position.started is not None:
         found = _without_returned(found)
     # A purge may have run since the first check, so the position is checked again after the read.
@@ -168,6 +170,8 @@ class _Found(NamedTuple):
     chunks: list[Sequence[Row]]
     last_seq: int
     has_more: bool
+    size: int = 0
+    """Bytes of a large feed, about."""
 
 
 class _Part(NamedTuple):
@@ -191,7 +195,7 @@ class _Part(NamedTuple):
         return (self.database.organization_id, *self[2:], *self.source.values)
 
 
-async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int) -> _Found:
+async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int, hold: Hold) -> _Found:
     """Reads changes. One row more than the limit shows if there are further changes."""
     limit = part.limit
     max_small_bytes = max_bytes // page_sizes.LINK_GROWTH
@@ -202,7 +206,7 @@ async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int) -> _Found
     if _is_small(rows, max_small_bytes, frame_bytes):
         has_more, rows = len(rows) > limit, rows[:limit]
         return _Found([rows], rows[-1][0], has_more)
-    return await _read_large_feed(part, max_bytes, frame_bytes)
+    return await _read_large_feed(part, max_bytes, frame_bytes, hold)
 
 
 def _is_small(rows: Sequence[Row], max_bytes: int, frame_bytes: int) -> bool:
@@ -215,7 +219,9 @@ def _is_small(rows: Sequence[Row], max_bytes: int, frame_bytes: int) -> bool:
     return size <= max_bytes
 
 
-async def _read_large_feed(part: _Part, max_bytes: int, frame_bytes: int) -> _Found:
+async def _read_large_feed(
+    part: _Part, max_bytes: int, frame_bytes: int, hold: Hold, earlier_bytes: int = 0
+) -> _Found:
     """Reads the sizes of the changes, and then as many changes as fit, in chunks.
 
     Other requests run between two chunks. An output that changes meanwhile is in the next feed.
@@ -224,17 +230,21 @@ async def _read_large_feed(part: _Part, max_bytes: int, frame_bytes: int) -> _Fo
     rows = await part._replace(limit=part.limit + 1).read(part.source.sizes)
     sizes = [(seq, size + frame_bytes) for seq, size in rows[: part.limit]]
     count = page_sizes.count_fitting([size for _, size in sizes], max_bytes)
+    feed_bytes = earlier_bytes + sum(size for _, size in sizes[:count])
     chunks = []
     for chosen in page_sizes.split(sizes[:count]):
+        hold(feed_bytes)
         part = part._replace(until=chosen[-1][0], limit=len(chosen))
         chunks.append(await part.read_large(part.source.changes, page_sizes.UNLIMITED))
         part = part._replace(after=part.until)
         await asyncio.sleep(0)
     has_more = sum(map(len, chunks)) < len(rows)
-    return _Found([chunk for chunk in chunks if chunk], part.after, has_more)
+    return _Found([chunk for chunk in chunks if chunk], part.after, has_more, feed_bytes)
 
 
-async def _with_whole_millisecond(part: _Part, position: Position, found: _Found) -> _Found:
+async def _with_whole_millisecond(
+    part: _Part, position: Position, found: _Found, hold: Hold
+) -> _Found:
     """Adds the rest of the last millisecond if the client catches up.
 
     A cursor of such a client has a resolution of a millisecond.
@@ -243,7 +253,7 @@ async def _with_whole_millisecond(part: _Part, position: Position, found: _Found
     if end.started is None or not found.has_more:
         return found
     rest = part._replace(after=found.last_seq, until=end.seq, limit=_CHUNK)
-    more = await _read_large_feed(rest, _NO_LIMIT, 0)
+    more = await _read_large_feed(rest, _NO_LIMIT, 0, hold, found.size)
     next_change = part._replace(after=end.seq, limit=1)
     has_more = more.has_more or bool(await next_change.read(part.source.sizes))
     return _Found(found.chunks + more.chunks, more.last_seq, has_more)

@@ -10,7 +10,7 @@ faster than writing, and a slow client delays at most one step for each output.
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -28,24 +28,35 @@ _LINE_END = b"\n"
 _NO_LINES = Lines((), 0, b"")
 
 
-async def begin(database: Database, group: str, filters: OutputFilters) -> Export:
-    """Begins an export of the group. Raises NotFound if there is none."""
+async def begin(
+    database: Database, group: str, filters: OutputFilters, hold: Callable[[int], Awaitable[None]]
+) -> Export:
+    """Begins an export of the group. Raises NotFound if there is none.
+
+    ``hold`` waits for memory for the next step. Steps of usual outputs need none.
+    """
     rows = await database.read(_LAST_SEQ, database.organization_id, group)
     if not rows:
         raise no_group()
-    return Export(database, group, filters, rows[0][0])
+    return Export(database, group, filters, rows[0][0], hold)
 
 
 class Export:
     """One export of a group."""
 
     def __init__(
-        self, database: Database, group: str, filters: OutputFilters, last_seq: int
+        self,
+        database: Database,
+        group: str,
+        filters: OutputFilters,
+        last_seq: int,
+        hold: Callable[[int], Awaitable[None]],
     ) -> None:
         self.cursor: int = last_seq
         """Position in the change order where the export began."""
         self._database = database
         self._group = group
+        self._hold = hold
         self._search, self._filter_values = search_for(filters)
         self._position = position_before(filters)
         self._sent = OutputIds()
@@ -58,9 +69,11 @@ class Export:
             self._position = step.position
             if step.lines.ids and (text := self._choose_lines(step.lines)):
                 yield text
+                del text
             if step.is_last:
                 return
             size = max(len(step.lines.text), 1)
+            del step  # one output can be large, so the next step is not read beside this one
             limit = max(1, min(limit * _STEP_BYTES // size, _MAX_LIMIT))
 
     def _choose_lines(self, lines: Lines) -> bytes:
@@ -79,6 +92,7 @@ class Export:
     # --- steps --------------------------------------------------------------------------------
 
     async def _read_step(self, limit: int) -> _Step:
+        await self._hold(0)
         values = (*self._values(limit), self.cursor)
         max_item_bytes = page_sizes.max_item_bytes(2 * _STEP_BYTES, limit)
         read = LineRead(self._search.lines, (*values, max_item_bytes), limit)
@@ -102,7 +116,8 @@ class Export:
         count = page_sizes.count_fitting(sizes, _STEP_BYTES)
         if not count:  # the large outputs have moved
             return _Step(_NO_LINES, self._position)
-        until = rows[count - 1][0]
+        until, size = rows[count - 1][0], sum(sizes[:count])
+        await self._hold(size if size > 2 * _STEP_BYTES else 0)
         values = (*values, self.cursor, page_sizes.UNLIMITED, count, until)
         number = len(values)
         search = f"""SELECT seq, id, item FROM ({self._search.lines} LIMIT ${number - 1}) AS part

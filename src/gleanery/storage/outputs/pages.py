@@ -9,10 +9,16 @@ from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock, page_sizes
 from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, PageRead, PageTooLarge, Row
 from gleanery.storage.outputs.search import max_steps, position_before, search_for
+from gleanery.storage.page_sizes import Hold, hold_nothing
 
 
 async def read_page(
-    database: Database, group: str, query: OutputQuery, cursor: int, max_bytes: int
+    database: Database,
+    group: str,
+    query: OutputQuery,
+    cursor: int,
+    max_bytes: int,
+    hold: Hold = hold_nothing,
 ) -> Page:
     """Reads the outputs after the cursor, oldest change first, with at most this many bytes.
 
@@ -23,7 +29,7 @@ async def read_page(
     try:
         page = await database.read_page(read)
     except PageTooLarge:
-        page = await _read_large_page(database, read, max_bytes)
+        page = await _read_large_page(database, read, max_bytes, hold)
     if not page.parts and page.next_cursor is None:
         await group_lock.require_group(database, group)
     return page
@@ -52,7 +58,7 @@ def page_read(
 # --- large pages --------------------------------------------------------------------------------
 
 
-async def _read_large_page(database: Database, read: PageRead, max_bytes: int) -> Page:
+async def _read_large_page(database: Database, read: PageRead, max_bytes: int, hold: Hold) -> Page:
     """Reads the sizes of the items, and then as many items as fit, in parts.
 
     Other requests run between two parts. An output that changes meanwhile gets a new sequence
@@ -65,7 +71,9 @@ async def _read_large_page(database: Database, read: PageRead, max_bytes: int) -
     count = page_sizes.count_fitting(sizes, max_bytes)
     parts: list[bytes] = []
     after, missing = read.values[2], count
+    page_bytes = sum(sizes[:count])
     for part in page_sizes.split(rows[:count]):
+        hold(page_bytes)
         items = await _read_items(database, read, after, part)
         after, missing = part[-1][0], missing - len(items)
         if items:
