@@ -20,6 +20,7 @@ from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
     SERVER_DISCONNECTING,
     is_temporary,
+    was_not_sent,
 )
 from gleanery.storage.postgres.pooling import check_pooler, has_pooler
 from gleanery.storage.postgres.tenant_scope import DetectedScope, TenantConnection, TenantScope
@@ -30,8 +31,16 @@ _OLDEST_VERSION = 15  # of PostgreSQL; the tests run on 15 to 18
 _ACQUIRE_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0  # for the server to confirm the end of the connections
 _STATEMENT_SECONDS = 30.0
+_GIVE_UP_SECONDS = 3.0  # after the limit of a statement, for its cancellation and the rollback
 _NO_FREE_CONNECTION = "Too many requests wait for the database; try again"
 _MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
+
+
+class NotSent(Unavailable):
+    """The server had ended the connection before a statement, or the commit, was sent.
+
+    The same work can be done again at once: nothing of it is committed.
+    """
 
 
 async def _skip_reset(connection: Any) -> None:
@@ -51,12 +60,12 @@ class ConnectionPool:
         hosts: Hosts,
         size: int,
         scope: TenantScope,
-        statement_seconds: float = _STATEMENT_SECONDS,
+        statement_seconds: float | None = None,
     ) -> None:
         self._hosts = hosts
         self._size = size
         self._scope = scope
-        self._statement_seconds = statement_seconds
+        self._statement_seconds = statement_seconds or _STATEMENT_SECONDS
         self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         self._places: WorkerPlaces | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -187,29 +196,35 @@ class ConnectionPool:
         """
         if self._places is not None:
             await self._places.find(organization_id)
-        slots = self._slots
+        slots, watch = self._slots, None
         await slots.acquire(organization_id)
         try:
             try:
                 connection = await self._take()
                 is_intact, began = False, time.monotonic()
+                watch = connection.watch(self._statement_seconds + _GIVE_UP_SECONDS)
                 try:
                     yield connection
                     is_intact = True
                 except SERVER_DISCONNECTING:
                     end(connection)
                     raise
-                except TimeoutError:  # the server may have been away since then
-                    await self._end_idle(began)
-                    raise
                 finally:
-                    await self._return(connection, is_intact)
+                    try:
+                        await self._return(connection, is_intact)
+                    finally:
+                        watch.stop()
+                    if not is_intact and watch.connection.is_closed():
+                        await self._end_idle(began)  # they go to the same server
             finally:
                 slots.release(organization_id)
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise
-            raise Unavailable(reason=self._reason(error, organization_id)) from error
+            if watch is not None and watch.has_ended_it:
+                error = TimeoutError()  # the driver only knows that the connection has ended
+            kind = NotSent if was_not_sent(error) else Unavailable
+            raise kind(reason=self._reason(error, organization_id)) from error
 
     def _reason(self, error: Exception, organization_id: int) -> str:
         """Says for the log what failed. A timeout does not name the worker of Citus by itself."""
