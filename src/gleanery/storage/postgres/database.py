@@ -190,6 +190,9 @@ class PostgresDatabase:
         """Reads while a worker of Citus that hangs holds many connections of the pool."""
         return await _read(self._catalog or self._connections, NO_TENANT, sql, values)
 
+    async def identity(self) -> str:
+        return await schema.identity(self._read_catalog)
+
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])
 
