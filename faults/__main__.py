@@ -26,6 +26,7 @@ from faults import (
     views,
 )
 from faults.environment import ROOT, Environment, open_environment
+from faults.processes import end_children_with_this_process
 from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
@@ -74,6 +75,7 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
 
 def main() -> int:
     arguments = _parse_arguments()
+    end_children_with_this_process()
     start = time.monotonic()
     outcomes = [_inject(name) for name in arguments.faults or FAULTS]
     print(results.table(outcomes))
