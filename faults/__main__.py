@@ -33,7 +33,7 @@ ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
 _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend less on the timing
 _LEASE_ROUNDS = _CLIENT_ROUNDS = _VIEW_ROUNDS = max(1, ROUNDS // 4)
 _STOPPED_SECONDS = 20
-_FROZEN_SECONDS = 45  # longer than the statement timeout
+_FROZEN_SECONDS = 120  # much longer than every limit of the service
 
 FAULTS: dict[str, Callable[[Environment], Result]] = {
     "kill-service-sqlite": partial(kill.kill_service, engine="SQLite", rounds=ROUNDS),
@@ -45,7 +45,9 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "disk-full-sqlite": partial(disk_full.fill_disk, engine="SQLite", rounds=_FEWER_ROUNDS),
     "disk-full-postgres": partial(disk_full.fill_disk, engine="PostgreSQL", rounds=_FEWER_ROUNDS),
     "database-stopped": partial(database_outage.stop_database, seconds=_STOPPED_SECONDS),
-    "database-frozen": partial(database_outage.freeze_database, seconds=_FROZEN_SECONDS),
+    "database-frozen": partial(
+        database_outage.freeze_database, seconds=_FROZEN_SECONDS, rounds=_FEWER_ROUNDS
+    ),
     "pool-exhausted": database_outage.exhaust_pool,
     "lock-held": partial(database_outage.hold_lock, writers=6),
     "worker-without-database": partial(
@@ -66,6 +68,9 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "tls-descriptors": tls.exhaust_descriptors,
     "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),
     "failover": partial(failover.fail_over, rounds=_FEWER_ROUNDS),
+    "failover-silent": partial(
+        failover.fail_over, rounds=max(1, _FEWER_ROUNDS // 5), is_silent=True
+    ),
     **{
         name: partial(scale_out.kill_parts, deploy=deploy, rounds=_VIEW_ROUNDS)
         for name, deploy in deployments.ALL.items()
