@@ -19,6 +19,7 @@ _CONNECT_SECONDS = 4.0
 _TARGET = "target_session_attrs"
 _APPLICATION_NAME = "application_name"
 _PROGRAM = "gleanery"
+_WATCH_SECONDS = 0.5
 _MAX_NAME = 63  # the server cuts off the rest
 _PRIMARY_TARGETS = ("primary", "read-write")
 # The host cannot be used now, and another one may be the primary.
@@ -112,38 +113,6 @@ def end(connection: Any) -> None:
         connection.terminate()
 
 
-class Watch:
-    """Ends a connection if its server completes nothing for some time, until ``stop``.
-
-    The driver has limits of its own, and some of its waits escape them: it forgets the limit of the
-    statement after an empty ``fetchmany``, waits without one while it closes a prepared statement,
-    and ignores a cancellation while it waits until it may send. The watch depends on none of that.
-    It costs one timer per use, and no task.
-    """
-
-    def __init__(self, connection: WatchedConnection, seconds: float) -> None:
-        self.connection = connection
-        self.has_ended_it = False
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        connection.answered_at = time.monotonic()
-        self._timer = self._loop.call_later(seconds, self._check)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-
-    def _check(self) -> None:
-        left = self.connection.answered_at + self._seconds - time.monotonic()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._check)
-            return
-        self.has_ended_it = True
-        protocol = self.connection._protocol
-        self.connection.terminate()
-        if protocol is not None:
-            protocol.resume_writing()  # the driver may wait for that, and then sees the end
-
-
 class WatchedConnection(asyncpg.Connection):
     """A connection that knows when its server has completed a statement."""
 
@@ -151,15 +120,35 @@ class WatchedConnection(asyncpg.Connection):
     """Monotonic time. It is in the future while a statement may take longer."""
     _protocol: Any
 
-    def watch(self, seconds: float) -> Watch:
-        """Ends the connection when the server has completed nothing for so many seconds."""
-        return Watch(self, seconds)
+    @property
+    def watched(self) -> WatchedConnection:
+        """This connection. A proxy of asyncpg's pool returns the connection behind it."""
+        return self
+
+    has_ended_silent = False
+    """True if the connection was ended because its server was silent."""
+
+    def end_silent(self) -> None:
+        """Ends the connection, whatever the driver waits for."""
+        self.has_ended_silent, protocol = True, self._protocol
+        self.terminate()
+        if protocol is not None:
+            protocol.resume_writing()  # a driver that waits until it may send then sees the end
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
         if "timeout" in options:
-            self.answered_at = time.monotonic() + options["timeout"]
-        status: str = await super().execute(query, *args, **options)
+            return await self._execute_script(query, options["timeout"])
+        status: str = await super().execute(query, *args)
         self.answered_at = time.monotonic()
+        return status
+
+    async def _execute_script(self, script: str, seconds: float) -> str:
+        """Runs statements that may take longer than the watch allows."""
+        self.answered_at = time.monotonic() + seconds
+        try:
+            status: str = await super().execute(script, timeout=seconds)
+        finally:
+            self.answered_at = time.monotonic()
         return status
 
     async def executemany(self, command: str, args: Any, **options: Any) -> None:
@@ -180,3 +169,37 @@ class WatchedConnection(asyncpg.Connection):
         statement = await super().prepare(query, **options)
         self.answered_at = time.monotonic()
         return statement
+
+
+class Watch:
+    """Ends connections in use whose server has completed nothing for some time.
+
+    The driver has its own limits, and some of its waits escape them: it forgets the limit of the
+    statement after an empty ``fetchmany``, waits without one while it closes a prepared statement,
+    and ignores a cancellation while it waits until it may send. The watch depends on none of that.
+    One timer checks all connections, so that a use costs neither a task nor a timer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._watched: set[WatchedConnection] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, connection: WatchedConnection) -> None:
+        """Watches a connection from now on."""
+        connection.answered_at = time.monotonic()
+        self._watched.add(connection)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._check)
+
+    def stop(self, connection: WatchedConnection) -> None:
+        self._watched.discard(connection)
+
+    def _check(self) -> None:
+        self._timer = None
+        due = time.monotonic() - self._seconds
+        for connection in [each for each in self._watched if each.answered_at <= due]:
+            self._watched.discard(connection)
+            connection.end_silent()
+        if self._watched:
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._check)

@@ -15,7 +15,7 @@ from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.scheduling.limits import GroupedLimit
 from gleanery.storage.database import PoolState
 from gleanery.storage.postgres.connect_errors import short_reason
-from gleanery.storage.postgres.connecting import Hosts, end
+from gleanery.storage.postgres.connecting import Hosts, Watch, end
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
     SERVER_DISCONNECTING,
@@ -31,7 +31,7 @@ _OLDEST_VERSION = 15  # of PostgreSQL; the tests run on 15 to 18
 _ACQUIRE_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0  # for the server to confirm the end of the connections
 _STATEMENT_SECONDS = 30.0
-_GIVE_UP_SECONDS = 3.0  # after the limit of a statement, for its cancellation and the rollback
+_GIVE_UP_SECONDS = 2.5  # after the limit of a statement, for its cancellation and the rollback
 _NO_FREE_CONNECTION = "Too many requests wait for the database; try again"
 _MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
 
@@ -66,6 +66,7 @@ class ConnectionPool:
         self._size = size
         self._scope = scope
         self._statement_seconds = statement_seconds or _STATEMENT_SECONDS
+        self._watch = Watch(self._statement_seconds + _GIVE_UP_SECONDS)
         self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         self._places: WorkerPlaces | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -196,13 +197,14 @@ class ConnectionPool:
         """
         if self._places is not None:
             await self._places.find(organization_id)
-        slots, watch = self._slots, None
+        slots, watched = self._slots, None
         await slots.acquire(organization_id)
         try:
             try:
                 connection = await self._take()
                 is_intact, began = False, time.monotonic()
-                watch = connection.watch(self._statement_seconds + _GIVE_UP_SECONDS)
+                watched = connection.watched
+                self._watch.start(watched)
                 try:
                     yield connection
                     is_intact = True
@@ -213,15 +215,15 @@ class ConnectionPool:
                     try:
                         await self._return(connection, is_intact)
                     finally:
-                        watch.stop()
-                    if not is_intact and watch.connection.is_closed():
+                        self._watch.stop(watched)
+                    if not is_intact and watched.is_closed():
                         await self._end_idle(began)  # they go to the same server
             finally:
                 slots.release(organization_id)
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise
-            if watch is not None and watch.has_ended_it:
+            if watched is not None and watched.has_ended_silent:
                 error = TimeoutError()  # the driver only knows that the connection has ended
             kind = NotSent if was_not_sent(error) else Unavailable
             raise kind(reason=self._reason(error, organization_id)) from error
@@ -242,7 +244,9 @@ class ConnectionPool:
                     return connection
                 end(connection)
             await self._pool.release(connection)
-        return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+        connection = await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+        connection.is_closed()  # raises InterfaceError if it was lost in the meantime
+        return connection
 
     async def _return(self, connection: Any, is_intact: bool) -> None:
         if is_intact and not self._is_closing:

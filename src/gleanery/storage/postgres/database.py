@@ -191,7 +191,7 @@ class PostgresDatabase:
         return await _read(self._catalog or self._connections, NO_TENANT, sql, values)
 
     async def identity(self) -> str:
-        return await schema.identity(self._read_catalog)
+        return await schema.identity(self._read_catalog, self._is_distributed)
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])

@@ -140,14 +140,17 @@ async def read_state_unless_locked(connection: Any) -> SchemaState:
         raise SchemaLocked from None
 
 
-async def identity(fetch: Fetch) -> str:
-    """Returns the identifier of the cluster, and the OIDs of the database and of a table."""
+async def identity(fetch: Fetch, is_distributed: bool) -> str:
+    """Returns the identifier of the cluster, and the OIDs of the database and of a table.
+
+    The distribution over the workers of Citus may create the table again.
+    """
     try:
         [[system_identifier]] = await fetch(_SYSTEM_IDENTIFIER)
     except asyncpg.InsufficientPrivilegeError:  # somebody has revoked the right of everybody
         system_identifier = "-"
     [[database, table]] = await fetch(_OIDS)
-    return f"{system_identifier} {database} {table}"
+    return f"{system_identifier} {database} {'-' if is_distributed else table}"
 
 
 async def is_owned_by_another_user(fetch: Fetch) -> bool:
