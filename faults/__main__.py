@@ -28,6 +28,7 @@ from faults import (
     views,
 )
 from faults.environment import ROOT, Environment, open_environment
+from faults.processes import end_children_with_this_process
 from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
@@ -35,8 +36,8 @@ _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend les
 _LEASE_ROUNDS = _CLIENT_ROUNDS = _VIEW_ROUNDS = max(1, ROUNDS // 4)
 _SLOW_READERS = {"readers": 120, "seconds": 45}  # longer than a page waits for memory
 _STOPPED_SECONDS = 20
-_FROZEN_SECONDS = 45  # longer than the statement timeout
 _CRLF_SECONDS = 30
+_FROZEN_SECONDS = 120  # much longer than every limit of the service
 
 FAULTS: dict[str, Callable[[Environment], Result]] = {
     "kill-service-sqlite": partial(kill.kill_service, engine="SQLite", rounds=ROUNDS),
@@ -48,7 +49,9 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "disk-full-sqlite": partial(disk_full.fill_disk, engine="SQLite", rounds=_FEWER_ROUNDS),
     "disk-full-postgres": partial(disk_full.fill_disk, engine="PostgreSQL", rounds=_FEWER_ROUNDS),
     "database-stopped": partial(database_outage.stop_database, seconds=_STOPPED_SECONDS),
-    "database-frozen": partial(database_outage.freeze_database, seconds=_FROZEN_SECONDS),
+    "database-frozen": partial(
+        database_outage.freeze_database, seconds=_FROZEN_SECONDS, rounds=_FEWER_ROUNDS
+    ),
     "pool-exhausted": database_outage.exhaust_pool,
     "lock-held": partial(database_outage.hold_lock, writers=6),
     "worker-without-database": partial(
@@ -74,6 +77,9 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "tls-descriptors": tls.exhaust_descriptors,
     "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),
     "failover": partial(failover.fail_over, rounds=_FEWER_ROUNDS),
+    "failover-silent": partial(
+        failover.fail_over, rounds=max(1, _FEWER_ROUNDS // 5), is_silent=True
+    ),
     **{
         name: partial(scale_out.kill_parts, deploy=deploy, rounds=_VIEW_ROUNDS)
         for name, deploy in deployments.ALL.items()
@@ -83,6 +89,7 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
 
 def main() -> int:
     arguments = _parse_arguments()
+    end_children_with_this_process()
     start = time.monotonic()
     outcomes = [_inject(name) for name in arguments.faults or FAULTS]
     print(results.table(outcomes))

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 
 import httpx2
@@ -193,6 +193,10 @@ class Findings:
     unexpected: Counter[str] = field(default_factory=Counter)
     integrity_errors: str = ""
 
+    def __add__(self, other: Findings) -> Findings:
+        added = {each.name: _sum(self, other, each.name) for each in fields(Findings)}
+        return Findings(**added)
+
     @property
     def is_ok(self) -> bool:
         errors = self.lost or self.partial or self.inconsistencies or self.unexpected
@@ -210,6 +214,10 @@ class Findings:
             f"{self.inconsistencies} inconsistencies between outputs, change feed, follower and "
             f"counts; {integrity}"
         )
+
+
+def _sum(first: Findings, second: Findings, name: str) -> Any:
+    return getattr(first, name) + getattr(second, name)
 
 
 class Workload:

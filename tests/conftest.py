@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from faults.processes import end_children_with_this_process
 from gleanery.settings import Settings
 from tests.support.citus import citus_server, citus_workers
 from tests.support.pgbouncer import pooled_server
@@ -31,6 +32,9 @@ ENGINES = ("sqlite", "postgres")
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
+
+# Servers would outlive a run that is interrupted or killed.
+end_children_with_this_process()
 
 # Most of what the collection creates lives until the end: looking for garbage in it takes seconds.
 gc.disable()

@@ -178,6 +178,11 @@ class Settings:
         _POSTGRES_URL,
         default_text="the value of `--database`; required with `--pooling transaction`",
     )
+    same_data: bool = setting(
+        False,
+        "Serve a PostgreSQL database that is a copy, or is on another server, because its data is "
+        "the same: once after a move or an upgrade of the server.",
+    )
     secret_key: str | None = setting(
         None,
         "Key that encrypts cookie and local-storage values: 32 bytes in base64. Several keys are "

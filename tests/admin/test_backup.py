@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import restore as restore_steps
 from gleanery.storage.outputs import mutations
-from tests.support.databases import execute_sql
+from tests.support.databases import execute_sql, run_script
 from tests.support.files import store_file, with_file
 from tests.support.outputs import follow_changes, output, stored_outputs
 from tests.support.postgres_server import PostgresServer
@@ -574,6 +574,54 @@ def test_a_dump_that_is_loaded_in_part_is_not_served(
         refused = gleanery(*command, *where[:-1], copy, **variables)
         assert refused.returncode == 2
         assert "load the dump again into a new database" in refused.stderr
+
+
+_DUMP_OPTIONS = ("--enable-row-security", "--no-owner", "--no-privileges")
+
+
+def assert_not_served(where: Sequence[str], variables: Mapping[str, str]) -> None:
+    refused = gleanery("serve", *where, "--port", "0", **variables)
+    assert refused.returncode == 2, refused.stderr
+    assert "run gleanery restored" in refused.stderr
+    assert "--same-data" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_restricted", [False, True])
+def test_a_dump_that_was_loaded_and_not_announced_is_not_served(
+    postgres: PostgresServer, tmp_path: Path, is_restricted: bool
+) -> None:
+    """Without the right to read the cluster's identifier, the OIDs of the database tell it."""
+    variables = {"GLEANERY_SECRET_KEY": new_secret_key()}
+    owner = postgres.new_user("CREATEROLE")
+    where = ["--data", str(tmp_path), "--database", postgres.new_database(owner)]
+    if is_restricted:
+        run_script(
+            Settings(data=tmp_path, database=where[-1].replace(f"//{owner}:", "//postgres:")),
+            "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
+        )
+    with serving_thread(where, **variables) as url, Client(url, new_token(where)) as client:
+        client.store("group", output(1))
+    with serving_thread(where, **variables):
+        pass  # the same database is served again
+    everyone = {"PGOPTIONS": "-c gleanery.organization=-1"}
+    dump = postgres.dump(where[-1], *_DUMP_OPTIONS, **everyone)
+    moved, restored = ([*where[:-1], postgres.new_database(owner)] for _ in range(2))
+    for copy in (moved, restored):
+        postgres.load(copy[-1], dump)
+        run_successfully("migrate", *copy)  # grants the rights that the dump lacks
+        assert_not_served(copy, variables)
+    with serving_process(moved, "--same-data", **variables):
+        pass
+    run_successfully("restored", "--yes", *restored)
+    for copy in (moved, restored):
+        with serving_thread(copy, **variables):
+            pass
+    clean = postgres.dump(moved[-1], *_DUMP_OPTIONS, "--clean", **everyone)
+    postgres.load(moved[-1], clean)  # into the same database
+    run_successfully("migrate", *moved)
+    assert_not_served(moved, variables)
 
 
 class Syncer:

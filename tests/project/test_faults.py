@@ -183,7 +183,7 @@ def test_a_stopped_postgresql_is_503_and_the_service_recovers(made: Environment)
 
 @pytest.mark.extended
 def test_a_suspended_postgresql_leaves_no_request_without_a_response(made: Environment) -> None:
-    assert holds(database_outage.freeze_database(made, seconds=3))
+    assert holds(database_outage.freeze_database(made, seconds=3, rounds=2))
 
 
 @pytest.mark.extended
@@ -194,3 +194,8 @@ def test_an_exhausted_pool_is_503(made: Environment) -> None:
 @pytest.mark.extended
 def test_a_failover_loses_no_output_and_no_change(made: Environment) -> None:
     assert holds(failover.fail_over(made, rounds=1))
+
+
+@pytest.mark.extended
+def test_a_failover_from_a_silent_primary_loses_no_output_and_no_change(made: Environment) -> None:
+    assert holds(failover.fail_over(made, rounds=1, is_silent=True))

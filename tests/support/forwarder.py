@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import sys
+import termios
 import threading
 from contextlib import suppress
+
+from tests.support.waiting import wait_until
 
 Address = tuple[str, int] | str
 """Host and port, or the path of a Unix socket."""
@@ -21,6 +26,10 @@ class Forwarder:
         self._may_forward.set()
         self.withholds = threading.Event()
         """Set when a frozen proxy has received something."""
+        self.hides_ends = False
+        """If True, a connection that the server ends stays open for its client."""
+        self.has_hidden_end = threading.Event()
+        """Set when the client has everything that the server has sent before the end."""
         with socket.create_server(("127.0.0.1", 0)) as reserved:
             self.port = int(reserved.getsockname()[1])
 
@@ -73,8 +82,17 @@ class Forwarder:
                     self.withholds.set()
                     self._may_forward.wait()
                 sink.sendall(piece)
+        if self.hides_ends:
+            wait_until(lambda: not _unacknowledged_bytes(sink))
+            self.has_hidden_end.set()
+            return
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
+
+
+def _unacknowledged_bytes(each: socket.socket) -> int:
+    """Number of the bytes that the other side has not received yet."""
+    return int.from_bytes(fcntl.ioctl(each, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def _connect(target: Address) -> socket.socket:

@@ -69,6 +69,11 @@ class PostgresServer:
         """Folder of the Unix socket, which is the host in a URL."""
         return parse_qs(urlsplit(str(self._server.get_uri())).query)["host"][0]
 
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return int((self._folder / "postmaster.pid").read_text().split()[0])
+
     def new_user(self, rights: str) -> str:
         """Creates a user with these rights, without superuser rights, and returns the name."""
         name = f"user_{os.getpid()}_{next(_numbers)}"
@@ -99,7 +104,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         """Stops the server without a last checkpoint: its data is removed anyway."""
-        os.kill(int((self._folder / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
+        os.kill(self.pid, signal.SIGQUIT)
         wait_until(lambda: not (self._folder / "postmaster.pid").exists())
         self._server.cleanup()
 

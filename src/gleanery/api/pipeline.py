@@ -194,7 +194,8 @@ class RequestPipeline:
         assert state.unrecorded is not None
         name, request_id, status, started = state.unrecorded
         try:
-            await request.drain()
+            with state.idle():
+                await request.drain()
         except ClientDisconnected:
             status = CLIENT_DISCONNECTED
             raise

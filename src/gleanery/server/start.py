@@ -87,6 +87,7 @@ async def prepare(settings: Settings) -> None:
         await database.check_notifications()
         database.check_replicas(settings.replica)
         await metadata.reject_pending_restore(database)
+        await metadata.check_or_store_identity(database, settings.same_data)
         needed = await key_rotation.needed_keys(database)
         if not settings.has_secret_key:
             _create_key_file(settings, needed)

@@ -268,6 +268,12 @@ class Engine(Database, Protocol):
     async def distribution_problem(self) -> str | None:
         """Returns what to do if the tables were distributed after ``open``; None if not."""
 
+    async def identity(self) -> str | None:
+        """Returns words of which at least one differs in a copy that was loaded from a dump.
+
+        A word that is not known is ``-``. None means that the engine cannot tell copies apart.
+        """
+
     async def server_time(self) -> int | None:
         """Returns the database server's time in microseconds; None on an engine without server."""
 

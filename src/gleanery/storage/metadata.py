@@ -1,4 +1,4 @@
-"""Metadata of a database: its active key, old keys, restores, the last sweep, and demo data."""
+"""Metadata of a database: its identity, keys, restores, the last sweep, and demo data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gleanery.errors import SettingsError
 from gleanery.security.vault import Vault
-from gleanery.storage.database import Database, Transaction
+from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.values import timestamps
 
 _ADD = "INSERT INTO metadata (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
@@ -22,6 +22,13 @@ WRONG_KEY = (
     "The secret key is not the one that encrypts this database's values: give the right "
     "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, gleanery "
     "keys forget deletes the values that need it"
+)
+_IDENTITY = "identity"
+_UNKNOWN = "-"
+_ANOTHER_DATABASE = (
+    "This database is not the one that was served before, but a copy or on another server: if a "
+    "dump or backup was restored, run gleanery restored, so that clients sync again; if the data "
+    "is the same, as after a move or an upgrade of the server, start once with --same-data"
 )
 _ROTATION = "rotation"
 _RETIREMENT = "retirement:"  # a fingerprint follows
@@ -153,6 +160,36 @@ async def reject_pending_restore(database: Database) -> None:
     """Raises SettingsError if a restore is not finished."""
     if (problem := await pending_restore(database)) is not None:
         raise SettingsError(problem)
+
+
+async def check_or_store_identity(engine: Engine, is_same_data: bool) -> None:
+    """Stores the identity of the database on first use; later checks that it is the same.
+
+    Raises SettingsError if it differs. With ``is_same_data``, stores the new one instead.
+    """
+    identity, stored = await engine.identity(), await _read(engine, _IDENTITY)
+    if identity is None:
+        return
+    if stored is not None and not is_same_data and not _are_equal(identity, stored):
+        raise SettingsError(_ANOTHER_DATABASE)
+    if identity != stored:
+        await store_identity(engine)
+
+
+def _are_equal(identity: str, stored: str) -> bool:
+    pairs = zip(identity.split(), stored.split(), strict=False)
+    return all(new == old or _UNKNOWN in (new, old) for new, old in pairs)
+
+
+async def store_identity(engine: Engine) -> None:
+    """Stores that the database with its present identity is the one to serve."""
+    identity = await engine.identity()
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_SET, _IDENTITY, identity)
+
+    if identity is not None:
+        await engine.write(work)
 
 
 async def lock_sweep_clock(transaction: Transaction) -> str | None:

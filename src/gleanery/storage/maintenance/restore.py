@@ -62,6 +62,7 @@ async def complete_restore(
         await expiry.delete_of_all_deleted(database)  # their tombstones are deleted next
         await database.write(partial(_move_groups, restore_time))
     resent = await _resend_outputs(tenants, restore_time, clock, progress)
+    await metadata.store_identity(engine)
     await engine.write(metadata.finish_restore)
     return resent
 

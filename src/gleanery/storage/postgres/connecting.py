@@ -1,7 +1,10 @@
-"""Opens connections to the hosts of a URL, and ends connections."""
+"""Opens connections to the hosts of a URL, watches them while they are used, and ends them."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 import time
 from contextlib import suppress
 from typing import Any
@@ -14,6 +17,10 @@ from gleanery.storage.postgres.connect_errors import DATABASE, check_url, explai
 
 _CONNECT_SECONDS = 4.0
 _TARGET = "target_session_attrs"
+_APPLICATION_NAME = "application_name"
+_PROGRAM = "gleanery"
+_WATCH_SECONDS = 0.5
+_MAX_NAME = 63  # the server cuts off the rest
 _PRIMARY_TARGETS = ("primary", "read-write")
 # The host cannot be used now, and another one may be the primary.
 _NEXT_HOST_ERRORS = (
@@ -49,12 +56,13 @@ class Hosts:
         """Returns a sentence for the operator, who cannot connect because of the error."""
         return explain(error, self._url, self._option)
 
-    async def connect(self, *_: Any, seconds: float = _CONNECT_SECONDS, **options: Any) -> Any:
+    async def connect(self, *_: Any, seconds: float | None = None, **options: Any) -> Any:
         """Connects to the first host that works. The signature is what asyncpg's pool calls."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + (seconds or _CONNECT_SECONDS)
         urls = _urls_of_hosts(self._url)
         if self._last is not None:
             urls.sort(key=lambda url: url != self._last)
+        options["server_settings"] = _server_settings(self._url)
         if not self._is_replica:  # also if the URL says read-write: a read-only primary can be read
             options[_TARGET] = _PRIMARY_TARGETS[0]
         errors: list[Exception] = []
@@ -87,7 +95,111 @@ def _urls_of_hosts(url: str) -> list[str]:
     return [parts._replace(query=each).geturl() for each in queries]
 
 
+def _server_settings(url: str) -> dict[str, str]:
+    """Returns the name of this process, which ``pg_stat_activity`` and the server's log show.
+
+    It is one of the parameters that a pooler passes on. A name in the URL has precedence.
+    """
+    if _APPLICATION_NAME in split_url(url)[1]:
+        return {}
+    place = f" {os.getpid()}"
+    host = socket.gethostname()[: _MAX_NAME - len(_PROGRAM) - len(place) - 1]
+    return {_APPLICATION_NAME: f"{_PROGRAM} {host}{place}"}
+
+
 def end(connection: Any) -> None:
     """Ends a connection at once, without waiting for the server."""
     with suppress(asyncpg.InterfaceError):  # it was lost, and is in asyncpg's pool again
         connection.terminate()
+
+
+class WatchedConnection(asyncpg.Connection):
+    """A connection that knows when its server has completed a statement."""
+
+    answered_at = 0.0
+    """Monotonic time. It is in the future while a statement may take longer."""
+    _protocol: Any
+
+    @property
+    def watched(self) -> WatchedConnection:
+        """This connection. A proxy of asyncpg's pool returns the connection behind it."""
+        return self
+
+    has_ended_silent = False
+    """True if the connection was ended because its server was silent."""
+
+    def end_silent(self) -> None:
+        """Ends the connection, whatever the driver waits for."""
+        self.has_ended_silent, protocol = True, self._protocol
+        self.terminate()
+        if protocol is not None:
+            protocol.resume_writing()  # a driver that waits until it may send then sees the end
+
+    async def execute(self, query: str, *args: Any, **options: Any) -> str:
+        if "timeout" in options:
+            return await self._execute_script(query, options["timeout"])
+        status: str = await super().execute(query, *args)
+        self.answered_at = time.monotonic()
+        return status
+
+    async def _execute_script(self, script: str, seconds: float) -> str:
+        """Runs statements that may take longer than the watch allows."""
+        self.answered_at = time.monotonic() + seconds
+        try:
+            status: str = await super().execute(script, timeout=seconds)
+        finally:
+            self.answered_at = time.monotonic()
+        return status
+
+    async def executemany(self, command: str, args: Any, **options: Any) -> None:
+        await super().executemany(command, args, **options)
+        self.answered_at = time.monotonic()
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> list[Any]:
+        rows: list[Any] = await super().fetch(query, *args, **options)
+        self.answered_at = time.monotonic()
+        return rows
+
+    async def fetchmany(self, query: str, args: Any, **options: Any) -> list[Any]:
+        rows: list[Any] = await super().fetchmany(query, args, **options)
+        self.answered_at = time.monotonic()
+        return rows
+
+    async def prepare(self, query: str, **options: Any) -> Any:
+        statement = await super().prepare(query, **options)
+        self.answered_at = time.monotonic()
+        return statement
+
+
+class Watch:
+    """Ends connections in use whose server has completed nothing for some time.
+
+    The driver has its own limits, and some of its waits escape them: it forgets the limit of the
+    statement after an empty ``fetchmany``, waits without one while it closes a prepared statement,
+    and ignores a cancellation while it waits until it may send. The watch depends on none of that.
+    One timer checks all connections, so that a use costs neither a task nor a timer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._watched: set[WatchedConnection] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, connection: WatchedConnection) -> None:
+        """Watches a connection from now on."""
+        connection.answered_at = time.monotonic()
+        self._watched.add(connection)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._check)
+
+    def stop(self, connection: WatchedConnection) -> None:
+        self._watched.discard(connection)
+
+    def _check(self) -> None:
+        self._timer = None
+        due = time.monotonic() - self._seconds
+        for connection in [each for each in self._watched if each.answered_at <= due]:
+            self._watched.discard(connection)
+            connection.end_silent()
+        if self._watched:
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._check)

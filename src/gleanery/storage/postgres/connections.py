@@ -15,11 +15,12 @@ from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.scheduling.limits import GroupedLimit
 from gleanery.storage.database import PoolState
 from gleanery.storage.postgres.connect_errors import short_reason
-from gleanery.storage.postgres.connecting import Hosts, end
+from gleanery.storage.postgres.connecting import Hosts, Watch, end
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
     SERVER_DISCONNECTING,
     is_temporary,
+    was_not_sent,
 )
 from gleanery.storage.postgres.pooling import check_pooler, has_pooler
 from gleanery.storage.postgres.tenant_scope import DetectedScope, TenantConnection, TenantScope
@@ -30,8 +31,16 @@ _OLDEST_VERSION = 15  # of PostgreSQL; the tests run on 15 to 18
 _ACQUIRE_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0  # for the server to confirm the end of the connections
 _STATEMENT_SECONDS = 30.0
+_GIVE_UP_SECONDS = 2.5  # after the limit of a statement, for its cancellation and the rollback
 _NO_FREE_CONNECTION = "Too many requests wait for the database; try again"
 _MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
+
+
+class NotSent(Unavailable):
+    """The server had ended the connection before a statement, or the commit, was sent.
+
+    The same work can be done again at once: nothing of it is committed.
+    """
 
 
 async def _skip_reset(connection: Any) -> None:
@@ -51,12 +60,13 @@ class ConnectionPool:
         hosts: Hosts,
         size: int,
         scope: TenantScope,
-        statement_seconds: float = _STATEMENT_SECONDS,
+        statement_seconds: float | None = None,
     ) -> None:
         self._hosts = hosts
         self._size = size
         self._scope = scope
-        self._statement_seconds = statement_seconds
+        self._statement_seconds = statement_seconds or _STATEMENT_SECONDS
+        self._watch = Watch(self._statement_seconds + _GIVE_UP_SECONDS)
         self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         self._places: WorkerPlaces | None = None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -187,29 +197,36 @@ class ConnectionPool:
         """
         if self._places is not None:
             await self._places.find(organization_id)
-        slots = self._slots
+        slots, watched = self._slots, None
         await slots.acquire(organization_id)
         try:
             try:
                 connection = await self._take()
                 is_intact, began = False, time.monotonic()
+                watched = connection.watched
+                self._watch.start(watched)
                 try:
                     yield connection
                     is_intact = True
                 except SERVER_DISCONNECTING:
                     end(connection)
                     raise
-                except TimeoutError:  # the server may have been away since then
-                    await self._end_idle(began)
-                    raise
                 finally:
-                    await self._return(connection, is_intact)
+                    try:
+                        await self._return(connection, is_intact)
+                    finally:
+                        self._watch.stop(watched)
+                    if not is_intact and watched.is_closed():
+                        await self._end_idle(began)  # they go to the same server
             finally:
                 slots.release(organization_id)
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise
-            raise Unavailable(reason=self._reason(error, organization_id)) from error
+            if watched is not None and watched.has_ended_silent:
+                error = TimeoutError()  # the driver only knows that the connection has ended
+            kind = NotSent if was_not_sent(error) else Unavailable
+            raise kind(reason=self._reason(error, organization_id)) from error
 
     def _reason(self, error: Exception, organization_id: int) -> str:
         """Says for the log what failed. A timeout does not name the worker of Citus by itself."""
@@ -227,7 +244,9 @@ class ConnectionPool:
                     return connection
                 end(connection)
             await self._pool.release(connection)
-        return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+        connection = await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+        connection.is_closed()  # raises InterfaceError if it was lost in the meantime
+        return connection
 
     async def _return(self, connection: Any, is_intact: bool) -> None:
         if is_intact and not self._is_closing:

@@ -28,7 +28,7 @@ from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import distribution, pooling, row_security, schema, worker_logins
 from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connecting import Hosts
-from gleanery.storage.postgres.connections import ConnectionPool
+from gleanery.storage.postgres.connections import ConnectionPool, NotSent
 from gleanery.storage.postgres.handle import PostgresHandle
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.replicas import Replicas
@@ -45,6 +45,8 @@ from gleanery.storage.postgres.writer_queues import WriterQueues
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
+# A request waits for the catalog first, and then for its own statements.
+_CATALOG_SECONDS = 10.0
 
 
 class PostgresDatabase:
@@ -104,7 +106,7 @@ class PostgresDatabase:
         if self._replicas.all:
             raise SettingsError(distribution.NO_REPLICAS)
         self._array_statements.clear()
-        self._catalog = ConnectionPool(self._hosts, 1, DistributedScope())
+        self._catalog = ConnectionPool(self._hosts, 1, DistributedScope(), _CATALOG_SECONDS)
         await self._catalog.open()
         places = WorkerPlaces(self._read_catalog)
         await self._connections.change_scope(DistributedScope(), places)
@@ -186,9 +188,10 @@ class PostgresDatabase:
 
     async def _read_catalog(self, sql: str, *values: Any) -> Sequence[Row]:
         """Reads while a worker of Citus that hangs holds many connections of the pool."""
-        async with (self._catalog or self._connections).read(NO_TENANT) as connection:
-            rows: Sequence[Row] = await connection.fetch(sql, *values)
-            return rows
+        return await _read(self._catalog or self._connections, NO_TENANT, sql, values)
+
+    async def identity(self) -> str:
+        return await schema.identity(self._read_catalog, self._is_distributed)
 
     async def server_time(self) -> int:
         return int((await self.read(SERVER_TIME))[0][0])
@@ -229,9 +232,7 @@ class PostgresDatabase:
     async def read_for(
         self, organization_id: int, sql: str, values: Sequence[Any]
     ) -> Sequence[Row]:
-        async with self._connections.read(organization_id) as connection:
-            rows: Sequence[Row] = await connection.fetch(sql, *values)
-            return rows
+        return await _read(self._connections, organization_id, sql, values)
 
     async def write_for(
         self,
@@ -244,7 +245,10 @@ class PostgresDatabase:
         while True:
             try:
                 async with self._queues.turn(organization_id, queue_key):
-                    return await self._write_once(organization_id, work, needed_schema)
+                    try:
+                        return await self._write_once(organization_id, work, needed_schema)
+                    except NotSent:
+                        return await self._write_once(organization_id, work, needed_schema)
             except MoreIdsNeeded as needed:
                 await self._reserved_ids.reserve(self.read, needed.count)
 
@@ -280,3 +284,20 @@ class PostgresDatabase:
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()
+
+
+async def _read(
+    pool: ConnectionPool, organization_id: int, sql: str, values: Sequence[Any]
+) -> Sequence[Row]:
+    try:
+        return await _read_once(pool, organization_id, sql, values)
+    except NotSent:  # the idle connections are closed by now
+        return await _read_once(pool, organization_id, sql, values)
+
+
+async def _read_once(
+    pool: ConnectionPool, organization_id: int, sql: str, values: Sequence[Any]
+) -> Sequence[Row]:
+    async with pool.read(organization_id) as connection:
+        rows: Sequence[Row] = await connection.fetch(sql, *values)
+        return rows

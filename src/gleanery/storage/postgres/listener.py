@@ -29,6 +29,7 @@ class Listener:
         self._connection: Any = None
         self._last_response = 0.0
         self._connect_lock = asyncio.Lock()
+        self._failed_at, self._failure = 0.0, ""
         self.subscriptions = Subscriptions()
 
     @asynccontextmanager
@@ -38,8 +39,15 @@ class Listener:
             yield subscription
 
     async def connect(self) -> None:
-        """Connects, unless there is a connection that responds."""
+        """Connects, unless there is a connection that responds.
+
+        Those who wait for an attempt that fails share its failure. One after the other, they would
+        wait for a silent server many times as long.
+        """
+        asked_at = time.monotonic()
         async with self._connect_lock:
+            if self._failed_at > asked_at:
+                raise Unavailable(reason=self._failure)
             await self._check()
             if self._connection is None or self._connection.is_closed():
                 await self._connect()
@@ -68,7 +76,8 @@ class Listener:
             self._last_response = time.monotonic()
         except CONNECTION_ERRORS as error:
             self._terminate()
-            raise Unavailable(reason=short_reason(error)) from error
+            self._failed_at, self._failure = time.monotonic(), short_reason(error)
+            raise Unavailable(reason=self._failure) from error
         except BaseException:  # the request that connects is cancelled
             self._terminate()
             raise

@@ -41,6 +41,13 @@ UNION ALL SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tg
 WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
 """
 
+# A cluster that initdb or pg_upgrade has created has another identifier; a promoted standby has the
+# same. A dump that is loaded into the same database creates the tables again.
+_SYSTEM_IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
+_OIDS = """
+SELECT oid, 'metadata'::regclass::oid FROM pg_database WHERE datname = current_database()
+"""
+
 Fetch = Callable[[str], Awaitable[Sequence[Row]]]
 
 
@@ -131,6 +138,19 @@ async def read_state_unless_locked(connection: Any) -> SchemaState:
         return await read_state(connection.fetch)
     except asyncpg.LockNotAvailableError:
         raise SchemaLocked from None
+
+
+async def identity(fetch: Fetch, is_distributed: bool) -> str:
+    """Returns the identifier of the cluster, and the OIDs of the database and of a table.
+
+    The distribution over the workers of Citus may create the table again.
+    """
+    try:
+        [[system_identifier]] = await fetch(_SYSTEM_IDENTIFIER)
+    except asyncpg.InsufficientPrivilegeError:  # somebody has revoked the right of everybody
+        system_identifier = "-"
+    [[database, table]] = await fetch(_OIDS)
+    return f"{system_identifier} {database} {'-' if is_distributed else table}"
 
 
 async def is_owned_by_another_user(fetch: Fetch) -> bool:

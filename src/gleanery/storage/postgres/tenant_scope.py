@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-import asyncpg
-
 from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.connecting import WatchedConnection
 from gleanery.storage.postgres.pooling import has_pooler
 from gleanery.storage.postgres.transactions import transaction
 
@@ -41,7 +40,7 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_INITIALIZATION = f"{_BEGIN}; SET LOCAL citus.override_table_visibility = off"
 
 
-class TenantConnection(asyncpg.Connection):
+class TenantConnection(WatchedConnection):
     """A connection that remembers its tenant, so that it sets the tenant only if it changes."""
 
     _tenant: int | None = None

@@ -127,6 +127,8 @@ class PostgresTransaction:
         return rows
 
     async def _fetch_each(self, sql: str, sets: Sequence[Row]) -> list[Row]:
+        if not sets:  # the driver would forget the time limit of the next statement
+            return []
         rows: list[Row] = await self._connection.fetchmany(sql, sets)
         return rows
 

@@ -173,6 +173,9 @@ class SqliteDatabase:
         first_items = (memoryview(items)[:end],) if end > 0 else ()  # no copy
         return Page(first_items, last_seq - 1)
 
+    async def identity(self) -> None:
+        return None
+
     async def server_time(self) -> None:
         return None
 
