@@ -66,6 +66,8 @@ class Sweep:
 
     async def run_once(self) -> None:
         """Runs one round; also detects a new active key, and stores the last use of tokens."""
+        if (problem := await self._engine.serving_problem()) is not None:
+            raise problem
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
         self.session_records = await summaries.count_expiring(self._engine, self._clock())

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from gleanery.errors import Unavailable
 from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage.notifications import Subscription
 
@@ -265,8 +266,11 @@ class Engine(Database, Protocol):
         committed then.
         """
 
-    async def distribution_problem(self) -> str | None:
-        """Returns what to do if the tables were distributed after ``open``; None if not."""
+    async def serving_problem(self) -> Unavailable | None:
+        """Returns why the database cannot be served any more since ``open``; None if it can.
+
+        A SQLite file was deleted, or the tables of PostgreSQL were distributed.
+        """
 
     async def server_time(self) -> int | None:
         """Returns the database server's time in microseconds; None on an engine without server."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 import orjson
 
-from gleanery.errors import DISK_FULL, SettingsError
+from gleanery.errors import DISK_FULL, SettingsError, Unavailable
 from gleanery.folders import create_private
 from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage import migrations, tenancy
@@ -37,8 +37,11 @@ from gleanery.storage.database import (
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.sqlite.change_poller import ChangePoller
 from gleanery.storage.sqlite.connections import (
+    OpenFiles,
+    Traces,
     connect,
     connect_reader,
+    create_file,
     lock_folder,
     reject_unfinished_restore,
     require_file,
@@ -65,8 +68,10 @@ class SqliteDatabase:
     replica_states = ()
     organization_id = tenancy.NO_TENANT
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, traces: Traces | None = None) -> None:
+        """Creates no empty database where there are ``traces`` of one, unless they are None."""
         self._path = path
+        self._traces = traces
         self._writer: Writer | None = None
         self._folder_lock: int | None = None  # a file descriptor
         self._poller = ChangePoller()
@@ -81,10 +86,11 @@ class SqliteDatabase:
             self._folder_lock = lock_folder(self._path.parent)
             reject_unfinished_restore(self._path)
             if create:
-                self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
+                create_file(self._path, self._traces)
             self._reader = connect_reader(self._path)
-            self._large_reads = LargeReads(self._path)
-            self._writer = Writer(connect(self._path), self._path.parent)
+            self._files = OpenFiles(self._path, self._reader)
+            self._large_reads = LargeReads(self._path, self._files)
+            self._writer = Writer(connect(self._path), self._files, self._path.parent)
         except SettingsError:
             self._release_folder()
             raise
@@ -119,8 +125,8 @@ class SqliteDatabase:
     async def check_schema(self, accept_compatible: bool = False) -> None:
         migrations.check(self.engine, await self.schema_state(), accept_compatible)
 
-    async def distribution_problem(self) -> None:
-        return None
+    async def serving_problem(self) -> Unavailable | None:
+        return self._files.problem()
 
     async def security_warning(self) -> str | None:
         return None

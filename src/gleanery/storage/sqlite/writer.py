@@ -21,6 +21,7 @@ from gleanery.errors import Unavailable
 from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import Row, Transaction
+from gleanery.storage.sqlite.connections import OpenFiles
 from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS, unavailable
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 
@@ -104,10 +105,15 @@ class Writer:
 
     A group has requests of the tenants in rotation, and ends early if it takes long. So a request
     waits for few requests of another tenant, however many that tenant has sent.
+
+    No request succeeds whose commit went into a file that is not in its place any more: the check
+    comes after the commit. A later deletion of the file also deletes what was there before.
     """
 
-    def __init__(self, connection: apsw.Connection, folder: Path) -> None:
+    def __init__(self, connection: apsw.Connection, files: OpenFiles, folder: Path) -> None:
         self._connection = connection
+        self._files = files
+        self._are_files_in_place = True
         self._waiting = FairQueue[WriteRequest]()
         self._is_busy = False
         self._idle = asyncio.Event()
@@ -154,12 +160,15 @@ class Writer:
         savepoint for each request, so that only the failed ones are undone.
         """
         try:
+            if not self._are_files_in_place:
+                self._check_files()  # before a commit too: nothing more is written there
             self._roll_back()  # an earlier failure may have left a transaction
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_schema(requests)
             results = self._run_requests(requests, isolated)
             if isolated or not any(isinstance(result, Exception) for result in results):
                 self._connection.execute("COMMIT")
+                self._check_files()
                 return results
             self._roll_back()
         except Exception as error:
@@ -167,6 +176,16 @@ class Writer:
                 self._roll_back()
             return [_unavailable(error) for _ in requests]
         return results if len(requests) == 1 else self._commit(requests, isolated=True)
+
+    def _check_files(self) -> None:
+        """Raises Unavailable unless the files of the database are in their place."""
+        problem = self._files.problem()
+        self._are_files_in_place = problem is None
+        if problem is None:
+            return
+        if self._files.is_only_log_missing():
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # saves what it contains
+        raise problem
 
     def _check_schema(self, requests: list[WriteRequest]) -> None:
         """Raises Unavailable if this program cannot serve the schema any more.
