@@ -278,6 +278,15 @@ class Engine(Database, Protocol):
     async def security_warning(self) -> str | None:
         """Returns how to activate row-level security; None if it is active."""
 
+    async def release_space(
+        self, progress: StartProgress = no_progress, is_complete: bool = False
+    ) -> None:
+        """Gives space that deleted data has left back to the disk, in short transactions.
+
+        It ends after some seconds, and keeps a reserve for the next writes, unless ``is_complete``.
+        PostgreSQL does this itself.
+        """
+
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         """Subscribes to a channel until the context ends.
 

@@ -265,6 +265,11 @@ class PostgresDatabase:
 
     # --- notifications ---------------------------------------------------------------------------
 
+    async def release_space(
+        self, progress: StartProgress = no_progress, is_complete: bool = False
+    ) -> None:
+        """Does nothing: autovacuum does it."""
+
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._listener.subscribe(channel)
 

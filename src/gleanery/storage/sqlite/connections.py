@@ -24,7 +24,8 @@ _PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow p
 _CACHE_KIB = 16 * 1024
 _MAX_MAPPED_BYTES = 2**40  # larger than any file, so that all of it is mapped
 _BUSY_TIMEOUT_MS = 10_000  # maximum wait for the writer of another process
-_INCREMENTAL = 2  # value of PRAGMA auto_vacuum
+INCREMENTAL = 2
+"""Value of PRAGMA auto_vacuum: free pages are given back on request."""
 Traces = Callable[[], Iterable[Path]]
 """Returns paths that exist only where there was a database."""
 _PUT_BACK = "put the database back, or restore a backup; see docs/operations/back-up-and-restore.md"
@@ -102,6 +103,13 @@ class OpenFiles:
         if (problem := self.problem()) is not None:
             raise problem
 
+    def log_bytes(self) -> int:
+        """Returns the size of the write-ahead log; 0 if there is none."""
+        try:
+            return os.stat(self._log).st_size
+        except OSError:
+            return 0
+
     def is_only_log_missing(self) -> bool:
         """Returns True if the write-ahead log is gone, and no process can have created another."""
         found = {path: _identity(path) for path in self._identities}
@@ -176,7 +184,7 @@ def _initialize(path: Path) -> None:
     """
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         connection.pragma("page_size", _PAGE_BYTES)
-        connection.pragma("auto_vacuum", _INCREMENTAL)
+        connection.pragma("auto_vacuum", INCREMENTAL)
         _enable_wal(connection)
 
 

@@ -6,8 +6,8 @@ Reads never wait for writes, because of the write-ahead log.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
+import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 import orjson
 
-from gleanery.errors import DISK_FULL, SettingsError, Unavailable
+from gleanery.errors import SettingsError, Unavailable
 from gleanery.folders import create_private
 from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage import migrations, tenancy
@@ -35,6 +35,7 @@ from gleanery.storage.database import (
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
+from gleanery.storage.sqlite import space
 from gleanery.storage.sqlite.change_poller import ChangePoller
 from gleanery.storage.sqlite.connections import (
     OpenFiles,
@@ -47,10 +48,8 @@ from gleanery.storage.sqlite.connections import (
     require_file,
 )
 from gleanery.storage.sqlite.errors import (
-    DAMAGED_ERRORS,
-    RESTORE_BACKUP,
     TEMPORARY_ERRORS,
-    is_disk_full,
+    explain,
     unavailable,
 )
 from gleanery.storage.sqlite.large_reads import LargeReads
@@ -58,6 +57,8 @@ from gleanery.storage.sqlite.statements import join_items, join_lines, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
+
+_MAX_RELEASE_SECONDS = 20.0  # of a sweep, which has other work
 
 
 class SqliteDatabase:
@@ -96,7 +97,7 @@ class SqliteDatabase:
             raise
         except (OSError, apsw.Error) as error:
             self._release_folder()
-            raise SettingsError(_explain(error, self._path.absolute())) from None
+            raise SettingsError(explain(error, self._path.absolute())) from None
 
     async def close(self) -> None:
         self._poller.close()
@@ -250,6 +251,35 @@ class SqliteDatabase:
         self._writer.add(request)
         return cast(T, await request.result)
 
+    async def release_space(
+        self, progress: StartProgress = no_progress, is_complete: bool = False
+    ) -> None:
+        """Moves pages from the end of the file into free ones, in short transactions.
+
+        After each one it waits for the same time, so that others can write.
+        """
+        assert self._writer is not None, "open() comes first"
+        pages, ends = self._count_pages(), time.monotonic() + _MAX_RELEASE_SECONDS
+        count = pages.free if is_complete and pages.can_shrink else pages.to_release
+        advance = progress("Releasing pages", count)
+        for _ in range(0, count, space.PAGES_PER_STEP):
+            started = time.monotonic()
+            await self.write_for(tenancy.ALL_TENANTS, _release_pages)
+            advance(space.PAGES_PER_STEP)
+            ended = time.monotonic()
+            is_enough = ended > ends or not self._count_pages().to_release
+            if is_enough and not is_complete:
+                break
+            await asyncio.sleep(ended - started)
+        if count or self._files.log_bytes() > space.LARGE_LOG_BYTES:
+            await self._writer.run(space.empty_log)
+
+    def _count_pages(self) -> space.PageCounts:
+        try:
+            return space.count_pages(self._reader)
+        except TEMPORARY_ERRORS as error:
+            raise unavailable(error) from error
+
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._poller.subscribe(channel, self._reader)
 
@@ -263,17 +293,8 @@ class SqliteDatabase:
         self._poller.stop_subscriptions()
 
 
-def _explain(error: Exception, path: Path) -> str:
-    """Says why the database cannot be opened, and what to do."""
-    if isinstance(error, DAMAGED_ERRORS):
-        return f"The database {path} is damaged: {RESTORE_BACKUP}"
-    if is_disk_full(error) or getattr(error, "errno", None) == errno.ENOSPC:
-        return f"Cannot use the database {path}: {DISK_FULL}"
-    reason = getattr(error, "strerror", None) or error
-    return (
-        f"Cannot use the database {path}: {reason}; "
-        "choose another folder with --data, or change its owner"
-    )
+async def _release_pages(transaction: Transaction) -> None:
+    await transaction.fetch(space.RELEASE_STEP)
 
 
 class _SqliteHandle(NamedTuple):

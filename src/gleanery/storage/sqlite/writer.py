@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -117,7 +118,7 @@ class Writer:
         self._waiting = FairQueue[WriteRequest]()
         self._is_busy = False
         self._idle = asyncio.Event()
-        self._groups: queue.SimpleQueue[list[WriteRequest] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon: a program that fails without closing the database must still end.
         name = f"gleanery-writer {folder}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -134,20 +135,37 @@ class Writer:
             self._is_busy = True
             self._idle.clear()
             group = [self._waiting.take() for _ in range(_MAX_GROUP_COMMIT) if self._waiting]
-            self._groups.put(group)
+            self._tasks.put(partial(self._run_group, group))
+
+    async def run(self, work: Callable[[apsw.Connection], None]) -> None:
+        """Runs the work between two commits, outside a transaction. An error of SQLite ends it."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        def run() -> None:
+            with contextlib.suppress(apsw.Error):
+                work(self._connection)
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(ended.set)
+
+        self._tasks.put(run)
+        await ended.wait()
 
     async def stop(self) -> None:
         """Returns when all waiting requests are committed."""
         self._submit()
         if self._is_busy:
             await self._idle.wait()
-        self._groups.put(None)
+        self._tasks.put(None)
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
 
     def _run(self) -> None:
-        while (requests := self._groups.get()) is not None:
-            self._deliver(requests, self._commit(requests))
+        while (task := self._tasks.get()) is not None:
+            task()
+
+    def _run_group(self, requests: list[WriteRequest]) -> None:
+        self._deliver(requests, self._commit(requests))
 
     def _commit(self, requests: list[WriteRequest], isolated: bool = False) -> list[Any]:
         """Commits a group; returns the result or the exception of each request.
