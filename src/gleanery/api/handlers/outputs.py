@@ -9,7 +9,7 @@ from typing import Literal
 from gleanery.api import lists, urls
 from gleanery.api.batch_bodies import bind_lines
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.errors import MAX_DETAILS, ErrorDetail, GleaneryError
+from gleanery.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.fields import GivenTime
 from gleanery.models.requests import IngestQuery, OutputQuery, OutputTime, VersionQuery
@@ -123,7 +123,10 @@ async def delete_output(context: RequestContext[None, None]) -> Response:
 
 async def store_outputs(context: RequestContext[IngestQuery, Batch | LargeBatch]) -> Response:
     """Stores a JSON array as one batch."""
-    return Response(json_text.encode(await _store_batch(context, context.body)))
+    result = await _store_batch(context, context.body)
+    if "results" not in result:  # the key belongs to a request with NDJSON
+        raise Conflict
+    return Response(json_text.encode(result))
 
 
 async def store_ndjson(context: RequestContext[IngestQuery, AsyncIterator[bytes]]) -> Response:
@@ -141,7 +144,7 @@ async def store_ndjson(context: RequestContext[IngestQuery, AsyncIterator[bytes]
             batch = await context.services.computations.run(
                 context.organization_id, bind_lines, lines, result["lines"], max_values, options
             )
-            stored = await _store_batch(context, batch)
+            stored = await _store_batch(context, batch, lists_results=False)
             for name in _COUNTS:
                 result[name] += stored[name]
             result["lines"] += len(lines)
@@ -154,7 +157,9 @@ async def store_ndjson(context: RequestContext[IngestQuery, AsyncIterator[bytes]
     return Response(json_text.encode(result))
 
 
-async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
+async def _store_batch(
+    context: AnyContext, batch: Batch | LargeBatch, lists_results: bool = True
+) -> IngestResult:
     if isinstance(batch, LargeBatch):
         return await ingest.store_large_batch(
             context.database,
@@ -165,6 +170,7 @@ async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> Ingest
             batch,
             context.services.clock,
             context.idempotency_key,
+            lists_results,
         )
     return await ingest.store_batch(
         context.database,
@@ -174,6 +180,7 @@ async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> Ingest
         batch,
         context.services.clock,
         context.idempotency_key,
+        lists_results,
     )
 
 
