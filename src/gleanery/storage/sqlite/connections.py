@@ -83,9 +83,9 @@ class OpenFiles:
 
     def __init__(self, path: Path, connection: apsw.Connection) -> None:
         """Takes the connection's files, which SQLite has opened without symbolic links."""
-        database = os.path.abspath(path)
-        self._log, index = connection.filename_wal, f"{connection.filename}-shm"
-        self._identities = {path: _identity(path) for path in (database, self._log, index)}
+        self._database, self._log = os.path.abspath(path), connection.filename_wal
+        paths = (self._database, self._log, f"{connection.filename}-shm")
+        self._identities = {path: _identity(path) for path in paths}
 
     def problem(self) -> Unavailable | None:
         """Returns what happened, and what to do; None if every file is in its place."""
@@ -103,12 +103,12 @@ class OpenFiles:
         if (problem := self.problem()) is not None:
             raise problem
 
+    def database_bytes(self) -> int:
+        return _size(self._database)
+
     def log_bytes(self) -> int:
-        """Returns the size of the write-ahead log; 0 if there is none."""
-        try:
-            return os.stat(self._log).st_size
-        except OSError:
-            return 0
+        """Returns the size of the write-ahead log."""
+        return _size(self._log)
 
     def is_only_log_missing(self) -> bool:
         """Returns True if the write-ahead log is gone, and no process can have created another."""
@@ -124,6 +124,14 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _size(path: str) -> int:
+    """Returns the bytes of the file; 0 if there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def require_file(path: Path) -> None:

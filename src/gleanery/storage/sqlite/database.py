@@ -59,6 +59,7 @@ from gleanery.storage.sqlite.writer import Writer, WriteRequest
 T = TypeVar("T")
 
 _MAX_RELEASE_SECONDS = 20.0  # of a sweep, which has other work
+_MAX_COPIES, _COPY_PAUSE_SECONDS = 50, 0.1  # of the write-ahead log, by a command
 
 
 class SqliteDatabase:
@@ -259,26 +260,32 @@ class SqliteDatabase:
         After each one it waits for the same time, so that others can write.
         """
         assert self._writer is not None, "open() comes first"
-        pages, ends = self._count_pages(), time.monotonic() + _MAX_RELEASE_SECONDS
+        try:
+            await self._release_space(self._writer, progress, is_complete)
+        except TEMPORARY_ERRORS as error:
+            raise unavailable(error) from error
+
+    async def _release_space(
+        self, writer: Writer, progress: StartProgress, is_complete: bool
+    ) -> None:
+        pages, ends = space.count_pages(self._reader), time.monotonic() + _MAX_RELEASE_SECONDS
         count = pages.free if is_complete and pages.can_shrink else pages.to_release
         advance = progress("Releasing pages", count)
         for _ in range(0, count, space.PAGES_PER_STEP):
             started = time.monotonic()
-            await self.write_for(tenancy.ALL_TENANTS, _release_pages)
+            await writer.run(space.release_pages)
             advance(space.PAGES_PER_STEP)
             ended = time.monotonic()
-            is_enough = ended > ends or not self._count_pages().to_release
+            is_enough = ended > ends or not space.count_pages(self._reader).to_release
             if is_enough and not is_complete:
                 break
             await asyncio.sleep(ended - started)
-        if count or self._files.log_bytes() > space.LARGE_LOG_BYTES:
-            await self._writer.run(space.empty_log)
-
-    def _count_pages(self) -> space.PageCounts:
-        try:
-            return space.count_pages(self._reader)
-        except TEMPORARY_ERRORS as error:
-            raise unavailable(error) from error
+        for _ in range(_MAX_COPIES if is_complete else 1):
+            # The file is shorter when the log is copied, which somebody who reads can delay.
+            is_longer = self._files.database_bytes() > space.count_pages(self._reader).total_bytes
+            if is_longer or self._files.log_bytes() > space.LARGE_LOG_BYTES:
+                await writer.run(space.empty_log)
+                await asyncio.sleep(_COPY_PAUSE_SECONDS)
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._poller.subscribe(channel, self._reader)
@@ -291,10 +298,6 @@ class SqliteDatabase:
 
     def stop_subscriptions(self) -> None:
         self._poller.stop_subscriptions()
-
-
-async def _release_pages(transaction: Transaction) -> None:
-    await transaction.fetch(space.RELEASE_STEP)
 
 
 class _SqliteHandle(NamedTuple):

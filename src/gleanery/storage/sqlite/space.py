@@ -22,7 +22,6 @@ from gleanery.storage.sqlite.errors import explain
 
 PAGES_PER_STEP = 64
 """Pages that one transaction gives back. It takes some milliseconds."""
-RELEASE_STEP = f"PRAGMA incremental_vacuum({PAGES_PER_STEP})"
 LARGE_LOG_BYTES = 64 * 1024**2
 """Size of a write-ahead log after a long read. Usually it has a quarter of that."""
 _MIN_RESERVE = 64  # pages
@@ -38,6 +37,15 @@ class PageCounts(NamedTuple):
     total: int
     free: int
     can_shrink: bool
+    page_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.total * self.page_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        return (self.total - self.free) * self.page_bytes
 
     @property
     def to_release(self) -> int:
@@ -47,8 +55,14 @@ class PageCounts(NamedTuple):
 
 
 def count_pages(connection: apsw.Connection) -> PageCounts:
-    total, free, mode = map(connection.pragma, ("page_count", "freelist_count", "auto_vacuum"))
-    return PageCounts(total, free, mode == INCREMENTAL)
+    names = ("page_count", "freelist_count", "auto_vacuum", "page_size")
+    total, free, mode, page_bytes = map(connection.pragma, names)
+    return PageCounts(total, free, mode == INCREMENTAL, page_bytes)
+
+
+def release_pages(connection: apsw.Connection) -> None:
+    """Gives some free pages back, in one transaction."""
+    connection.execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})").fetchall()
 
 
 def empty_log(connection: apsw.Connection) -> None:
@@ -108,8 +122,7 @@ def _check_free_space(folder: Path, connection: apsw.Connection) -> None:
 
     The log is empty before, and its frames are a little longer than pages.
     """
-    pages = count_pages(connection)
-    needed = round(2.1 * (pages.total - pages.free) * connection.pragma("page_size"))
+    needed = round(2.1 * count_pages(connection).used_bytes)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise SettingsError(
@@ -123,13 +136,13 @@ def megabytes(size: int) -> str:
 
 
 def _write_copy(connection: apsw.Connection, copy: Path, progress: StartProgress) -> None:
-    pages, page_bytes = count_pages(connection), connection.pragma("page_size")
+    pages = count_pages(connection)
     advance = progress("Copying the data", pages.total - pages.free)
     reported = 0
 
     def report() -> bool:
         nonlocal reported
-        written = copy.stat().st_size // page_bytes
+        written = copy.stat().st_size // pages.page_bytes
         advance(written - reported)
         reported = written
         return False  # SQLite goes on

@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -138,18 +139,20 @@ class Writer:
             self._tasks.put(partial(self._run_group, group))
 
     async def run(self, work: Callable[[apsw.Connection], None]) -> None:
-        """Runs the work between two commits, outside a transaction. An error of SQLite ends it."""
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
+        """Runs the work between two commits, and raises its error. Its failure is nobody else's."""
+        ended: Future[None] = Future()
 
         def run() -> None:
-            with contextlib.suppress(apsw.Error):
+            try:
                 work(self._connection)
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(ended.set)
+            except Exception as error:
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
 
         self._tasks.put(run)
-        await ended.wait()
+        # Not cancelled with the caller: the thread sets the result.
+        await asyncio.shield(asyncio.wrap_future(ended))
 
     async def stop(self) -> None:
         """Returns when all waiting requests are committed."""
