@@ -20,6 +20,7 @@ from faults import (
     kill,
     leases,
     log_stalled,
+    lost_folder,
     power_loss,
     results,
     scale_out,
@@ -48,6 +49,8 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "power-loss-postgres": partial(power_loss.cut_power, engine="PostgreSQL", rounds=_FEWER_ROUNDS),
     "disk-full-sqlite": partial(disk_full.fill_disk, engine="SQLite", rounds=_FEWER_ROUNDS),
     "disk-full-postgres": partial(disk_full.fill_disk, engine="PostgreSQL", rounds=_FEWER_ROUNDS),
+    "folder-deleted": partial(lost_folder.delete_folder, rounds=_FEWER_ROUNDS),
+    "folder-replaced": partial(lost_folder.replace_folder, rounds=_FEWER_ROUNDS),
     "database-stopped": partial(database_outage.stop_database, seconds=_STOPPED_SECONDS),
     "database-frozen": partial(
         database_outage.freeze_database, seconds=_FROZEN_SECONDS, rounds=_FEWER_ROUNDS

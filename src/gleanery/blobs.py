@@ -40,6 +40,10 @@ _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[!-~]*)?")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _ERROR_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _NO_BLOBS = "The store of files is not available now; try again"
+_MOVED = (
+    "the folder of files was moved, replaced or deleted: put it back, or restart the service to "
+    "use what is there now"
+)
 _REGION_ERRORS = ("AuthorizationHeaderMalformed", "PermanentRedirect", "configured region")
 
 
@@ -164,6 +168,7 @@ class FolderBlobs(Blobs):
         self._folder = folder
         try:
             create_private(folder)
+            self._identity = _identity(folder)
             super().__init__(LocalStore(prefix=folder.absolute(), automatic_cleanup=False))
         except OSError as error:
             raise SettingsError(
@@ -177,6 +182,8 @@ class FolderBlobs(Blobs):
         await super().put(key, media_type, chunks, max_bytes)
         with self._used():
             await asyncio.to_thread(self._sync, self._folder / key)
+            if _identity(self._folder) != self._identity:
+                raise OSError(_MOVED)
 
     async def delete(self, key: str) -> None:
         await super().delete(key)
@@ -203,6 +210,12 @@ class FolderBlobs(Blobs):
                 os.close(descriptor)
             if entry == self._folder:
                 return
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    """Return what tells the folder from another one, such as that below a disk that is gone."""
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 class S3Blobs(Blobs):

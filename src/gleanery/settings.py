@@ -152,6 +152,11 @@ class Settings:
     database: str | None = setting(
         None, "PostgreSQL database to use instead of SQLite.", _POSTGRES_URL
     )
+    create: bool = setting(
+        False,
+        "Start with an empty SQLite database although the data folder shows that there was one: "
+        "a secret key, files, or a database of 0 bytes is left.",
+    )
     replica: tuple[str, ...] = setting(
         (),
         "Streaming replica of the PostgreSQL database, from which full pages are read. The option "

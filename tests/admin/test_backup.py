@@ -234,7 +234,7 @@ def test_a_restore_into_a_folder_with_a_database_is_refused(archive: Path, tmp_p
         assert "is using" in refused.stderr
     for path in (tmp_path / "data").glob("gleanery.sqlite*"):
         path.unlink()
-    run_successfully("migrate", *where)
+    run_successfully("migrate", "--create", *where)
     refused = gleanery_in_process("restore", str(archive), *where)
     assert refused.returncode == 2
     assert "There is a database" in refused.stderr

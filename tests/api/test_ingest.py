@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from gleanery.storage import idempotency
+from gleanery.storage.engines import open_engine
 from tests.support.outputs import output
 from tests.support.process import PROC, peak_memory_bytes, served
-from tests.support.service import DAY, Client, Clock
+from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until
 
@@ -117,6 +120,58 @@ def test_repeated_ndjson_gets_the_first_response(client: Client) -> None:
     first = send(client, *lines, **{"Idempotency-Key": "k"}).json()
     assert first["created"] == 1500
     assert send(client, *lines, **{"Idempotency-Key": "k"}).json() == first
+
+
+def test_the_stored_response_of_a_repeated_request_is_small(
+    service: Service, client: Client
+) -> None:
+    """50 outputs took 18 KB, because the row needed another page."""
+    key = {"Idempotency-Key": "k"}
+    batch = [output(number) for number in range(50)]
+    first = client.post("/v1/outputs/group", json=batch, headers=key)
+    lines = send(client, *batch, **{"Idempotency-Key": "lines"})
+    sizes = stored_responses(service, first.json()["results"][0]["id"])
+    assert len(sizes) == 2
+    assert sum(sizes) < 2000, sizes
+    again = client.post("/v1/outputs/group", json=batch, headers=key)
+    assert (again.status_code, again.content) == (200, first.content)
+    assert send(client, *batch, **{"Idempotency-Key": "lines"}).content == lines.content
+    other = client.post("/v1/outputs/group", json=batch[1:], headers=key)
+    assert other.status_code == 409
+
+
+def stored_responses(service: Service, output_id: int) -> list[int]:
+    """Lengths of the responses that are stored for the organization of an output."""
+    sql = """
+SELECT length(response) FROM idempotency_keys
+WHERE organization_id = (SELECT organization_id FROM outputs WHERE id = $1)
+"""
+
+    async def read() -> list[int]:
+        async with open_engine(service.settings) as engine:
+            rows = await engine.for_all_tenants().read(sql, output_id)
+            return [row[0] for row in rows]
+
+    return asyncio.run(read())
+
+
+def test_a_response_that_an_older_version_has_stored_is_repeated(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = {"Idempotency-Key": "k"}
+    batch = [output(number) for number in range(50)]
+    with monkeypatch.context() as older:
+        older.setattr(idempotency, "_MIN_COMPRESSED_BYTES", 10**9)
+        first = client.post("/v1/outputs/group", json=batch, headers=key)
+    client.store("group", *(output(number, data={"number": -1}) for number in range(50)))
+    again = client.post("/v1/outputs/group", json=batch, headers=key)
+    assert (again.status_code, again.content) == (200, first.content)
+
+
+def test_a_key_of_lines_does_not_answer_an_array(client: Client) -> None:
+    key = {"Idempotency-Key": "k"}
+    send(client, output(1), **key)
+    assert client.post("/v1/outputs/group", json=[output(1)], headers=key).status_code == 409
 
 
 def test_a_repeated_request_gets_the_first_response_under_a_new_schema(client: Client) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,9 +19,11 @@ import asyncpg
 import httpx2
 import pytest
 
+from gleanery.errors import Unavailable
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import migrations
+from gleanery.storage.engines import open_engine
 from gleanery.storage.sqlite import connections
 from tests.support.databases import pretend_newer_schema, run_script, undo_newest_migration
 from tests.support.forwarder import Forwarder
@@ -286,6 +290,131 @@ def test_a_full_disk_is_the_reason_in_the_log(
     [line] = [line for line in caplog.records if line.getMessage() == "unavailable"]
     assert vars(line)["reason"] == "the disk is full: free some space"
     assert not line.exc_info
+
+
+# --- SQLite files that do not stay in their place -----------------------------------------------
+
+
+def _delete(*names: str) -> Callable[[Path], None]:
+    return lambda folder: [(folder / name).unlink() for name in names] and None
+
+
+def _move(folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+
+
+def _replace(folder: Path) -> None:
+    """Puts a copy with another identity in the place of the folder, as a bad restore does."""
+    shutil.copytree(folder, folder.with_name("copy"))
+    _move(folder)
+    folder.with_name("copy").rename(folder)
+
+
+def _replace_with_link(folder: Path) -> None:
+    shutil.copytree(folder, folder.with_name("copy"))
+    _move(folder)
+    folder.symlink_to("copy")
+
+
+DAMAGE = {
+    "deleted folder": shutil.rmtree,
+    "moved folder": _move,
+    "replaced folder": _replace,
+    "replaced with a link": _replace_with_link,
+    "deleted database": _delete("gleanery.sqlite"),
+    "deleted log": _delete("gleanery.sqlite-wal"),
+    "deleted index": _delete("gleanery.sqlite-shm"),
+    "deleted log and index": _delete("gleanery.sqlite-wal", "gleanery.sqlite-shm"),
+}
+
+
+@pytest.fixture
+def on_sqlite(tmp_path: Path) -> Settings:
+    settings = Settings(data=tmp_path / "data", port=0)
+    asyncio.run(prepare(settings))
+    return settings
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_no_write_is_acknowledged_into_files_that_are_not_in_their_place(
+    on_sqlite: Settings, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with worker(on_sqlite) as service, service.client() as client:
+        client.store("group", OUTPUT)
+        DAMAGE[damage](on_sqlite.data)
+        answer = client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}])
+        assert "moved, replaced or deleted" in assert_unavailable(answer)
+        assert str(on_sqlite.data) not in answer.text
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        assert "moved, replaced or deleted" in assert_unavailable(client.get("/readyz"))
+        for path in ("/v1/outputs/group", "/v1/changes/group", "/v1/exports/group"):
+            assert_unavailable(client.get(path))
+        assert client.get("/healthz").status_code == 200
+    lines = [line for line in caplog.records if line.getMessage() == "the service is not ready"]
+    assert [line.levelname for line in lines] == ["ERROR"]
+    assert f"{on_sqlite.sqlite_file}" in vars(lines[0])["reason"]
+
+
+def test_an_idle_service_notices_a_deleted_folder(on_sqlite: Settings) -> None:
+    with worker(on_sqlite) as service, service.client() as client:
+        client.store("group", OUTPUT)
+        shutil.rmtree(on_sqlite.data)
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        assert_unavailable(client.get("/v1/outputs/group"))
+
+
+def test_a_folder_that_comes_back_is_used_again(on_sqlite: Settings) -> None:
+    moved = on_sqlite.data.with_name("moved")
+    with worker(on_sqlite) as service, service.client() as client:
+        client.store("group", OUTPUT)
+        on_sqlite.data.rename(moved)
+        wait_until(lambda: client.get("/readyz").status_code == 503)
+        assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}]))
+        moved.rename(on_sqlite.data)
+        wait_ready(client)
+        client.store("group", OUTPUT | {"job_id": "later"})
+        assert {item["root_job_id"] for item in client.items("group")} == {"j", "later"}
+
+
+def test_a_large_read_does_not_open_another_file(on_sqlite: Settings) -> None:
+    """Large reads connect late: they would find the database that is there now."""
+
+    async def read() -> None:
+        async with open_engine(on_sqlite) as database:
+            _replace(on_sqlite.data)
+            with pytest.raises(Unavailable):
+                await database.read_large("SELECT count(*) FROM migrations")
+
+    asyncio.run(read())
+
+
+def test_no_file_is_stored_in_a_folder_that_was_replaced(on_sqlite: Settings) -> None:
+    """For instance below a disk that is not mounted any more."""
+    blobs = on_sqlite.data / "blobs"
+    with worker(on_sqlite) as service, service.client() as client:
+        upload = partial(client.post, "/v1/files", params={"source_url": "https://a.example/"})
+        assert upload(content=b"one").status_code == 200
+        blobs.rename(on_sqlite.data / "disk")
+        blobs.mkdir()
+        assert_unavailable(upload(content=b"two"))
+        shutil.rmtree(blobs)
+        (on_sqlite.data / "disk").rename(blobs)
+        assert upload(content=b"two").status_code == 200
+
+
+def test_what_was_acknowledged_before_the_log_was_deleted_is_saved(
+    on_sqlite: Settings, tmp_path: Path
+) -> None:
+    with worker(on_sqlite) as service, service.client() as client:
+        client.store("group", OUTPUT)
+        _delete("gleanery.sqlite-wal")(on_sqlite.data)
+        wait_until(lambda: client.post("/v1/cookies", json=[]).status_code == 503)
+        assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}]))
+        # A service that is killed now leaves only this file.
+        shutil.copy(on_sqlite.sqlite_file, tmp_path / "killed.sqlite")
+    connection = apsw.Connection(str(tmp_path / "killed.sqlite"))
+    assert connection.execute("SELECT count(*) FROM outputs").get == 1
+    connection.close()
 
 
 # --- a schema that changes while the service runs -----------------------------------------------

@@ -6,15 +6,17 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from gleanery.security.key_files import KeyFile
 from tests.support.certificates import write_certificate
 from tests.support.postgres_server import PostgresServer
-from tests.support.process import gleanery_in_process, new_token, run_successfully
+from tests.support.process import gleanery, gleanery_in_process, new_token, run_successfully
 from tests.support.service import SECRET_KEY
 
 PASSWORD = "hunter2"
@@ -192,3 +194,78 @@ def test_a_file_that_is_no_database_is_called_damaged(tmp_path: Path) -> None:
     run_successfully("migrate", "--data", str(tmp_path / "data"))
     (tmp_path / "data" / "gleanery.sqlite").write_bytes(b"text" * 10_000)
     assert "is damaged" in refusal("token", "list", "--data", str(tmp_path / "data"))
+
+
+# --- a lost SQLite database ---------------------------------------------------------------------
+
+CREATING = [
+    ("serve", "--port", "0"),
+    ("token", "create", "--organization", "a"),
+    ("migrate",),
+    ("demo", "--port", "0"),
+]
+
+
+def _leave_key(folder: Path) -> None:
+    KeyFile(folder / "secret.key").create()
+
+
+def _leave_blob(folder: Path) -> None:
+    (folder / "blobs" / "1" / "ab").mkdir(parents=True)
+
+
+def _leave_log(folder: Path) -> None:
+    (folder / "gleanery.sqlite-wal").write_bytes(b"log")
+
+
+LEFT = {
+    "secret.key": _leave_key,
+    "blobs/1": _leave_blob,
+    "gleanery.sqlite-wal": _leave_log,
+}
+
+
+@pytest.mark.parametrize("command", CREATING, ids=lambda command: command[0])
+@pytest.mark.parametrize("left", LEFT)
+def test_no_empty_database_is_created_beside_what_is_left_of_one(
+    command: tuple[str, ...], left: str, tmp_path: Path
+) -> None:
+    LEFT[left](tmp_path)
+    told = refusal(*command, "--data", str(tmp_path))
+    assert told.startswith(f"There is no database in {tmp_path}, but {tmp_path / left} is left: ")
+    assert "restore a backup" in told
+    assert told.endswith("To start with an empty database, give --create\n")
+    assert not (tmp_path / "gleanery.sqlite").exists()
+
+
+@pytest.mark.parametrize("command", [*CREATING, ("token", "list")], ids=lambda command: command[-1])
+def test_a_database_of_no_bytes_is_not_used(command: tuple[str, ...], tmp_path: Path) -> None:
+    database = tmp_path / "gleanery.sqlite"
+    database.touch()
+    told = refusal(*command, "--data", str(tmp_path))
+    assert told.startswith(f"The database {database} is empty: put the database back, or restore")
+    assert database.stat().st_size == 0
+
+
+@pytest.mark.parametrize("left", [*LEFT, "gleanery.sqlite"])
+def test_an_empty_database_can_be_created_on_request(left: str, tmp_path: Path) -> None:
+    LEFT.get(left, lambda folder: (folder / left).touch())(tmp_path)
+    arguments = ("token", "create", "--organization", "a", "--data", str(tmp_path))
+    assert gleanery_in_process(*arguments).returncode == 2
+    assert run_successfully(*arguments, "--create")
+    assert run_successfully(*arguments)
+
+
+def test_several_commands_create_one_database(tmp_path: Path) -> None:
+    """None of them takes the file of another for an empty one that is left."""
+    with ThreadPoolExecutor(4) as threads:
+        ended = threads.map(
+            lambda name: gleanery(
+                "token", "create", "--organization", name, "--data", str(tmp_path)
+            ),
+            "abcd",
+        )
+        assert [command.returncode for command in ended] == [0] * 4
+    listed = run_successfully("token", "list", "--data", str(tmp_path))
+    assert len(listed.splitlines()) == 5
+    assert not list(tmp_path.glob("creating-*"))

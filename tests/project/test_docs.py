@@ -50,7 +50,7 @@ def test_every_option_is_documented() -> None:
     for path in (
         *(("serve",), ("demo",), ("migrate",), ("token", "create"), ("token", "list")),
         *(("keys", "list"), ("keys", "rotate"), ("keys", "forget")),
-        *(("backup",), ("restore",), ("restored",)),
+        *(("backup",), ("restore",), ("restored",), ("compact",)),
     ):
         for option in options(*path) - {"--help"}:
             assert f"`{option}`" in SETTINGS_PAGE + COMMANDS_PAGE, option

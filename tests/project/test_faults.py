@@ -16,6 +16,7 @@ from faults import (
     kill,
     leases,
     log_stalled,
+    lost_folder,
     power_loss,
     slow_readers,
     tls,
@@ -174,6 +175,14 @@ def test_a_file_that_cannot_grow_rejects_writes_and_serves_reads(
     """Simulates a full disk without the right to mount one."""
     monkeypatch.setattr(disks, "can_mount", lambda: False)
     assert holds(disk_full.fill_disk(made, "SQLite", rounds=1))
+
+
+def test_a_deleted_folder_gets_no_write_acknowledged(made: Environment) -> None:
+    assert holds(lost_folder.delete_folder(made, rounds=1))
+
+
+def test_a_replaced_folder_keeps_every_acknowledged_write(made: Environment) -> None:
+    assert holds(lost_folder.replace_folder(made, rounds=1))
 
 
 @pytest.mark.extended

@@ -96,7 +96,8 @@ def _data_start(output: Output) -> int:
 def _request_hashes(request: PreparationRequest, batch: Batch) -> tuple[bytes, bytes] | None:
     if request.idempotency_key is None or not batch.outputs:
         return None
-    return idempotent_request(request.group, request.idempotency_key, batch)
+    hashed = idempotent_request(request.group, request.idempotency_key, batch)
+    return hashed.key_hash, hashed.request_hash
 
 
 if __name__ == "__main__":

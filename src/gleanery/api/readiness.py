@@ -1,7 +1,8 @@
 """Readiness of the service: the database can be reached, and can be served.
 
 A worker starts without its database, and connects when it can. A worker that finds a schema that it
-cannot serve, or an unfinished restore, admits no request that needs the database. See
+cannot serve, an unfinished restore, or that its SQLite file is not in its place any more, admits no
+request that needs the database. See
 ``docs/decisions/0231-a-migration-says-which-programs-can-go-on.md``.
 """
 
@@ -29,6 +30,10 @@ _MAX_SILENT_SECONDS = 10.0  # of a check that runs each second
 _MAX_LOCKED_SECONDS = 3600.0  # longer than a migration; a forgotten lock stops all writes
 _START_SECONDS = 5.0  # the service then listens, although it is not connected
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
+
+
+def _unavailable(problem: str | None) -> Unavailable | None:
+    return None if problem is None else Unavailable(problem)
 
 
 class Readiness:
@@ -155,12 +160,12 @@ class Readiness:
             return
         self._schema_read_at = time.monotonic()
         problem = (
-            migrations.mismatch(engine, schema)
-            or await self._database.distribution_problem()
-            or await metadata.pending_restore(self._database)
+            _unavailable(migrations.mismatch(engine, schema))
+            or await self._database.serving_problem()
+            or _unavailable(await metadata.pending_restore(self._database))
         )
         self._warn(migrations.compatibility_warning(engine, schema))
-        self._report(None if problem is None else Unavailable(problem), problem or "")
+        self._report(problem, "" if problem is None else problem.reason or str(problem))
 
     def _keep_schema(self) -> None:
         """Lets what was known of the schema hold, for a limited time.

@@ -69,6 +69,8 @@ class Sweep:
 
     async def run_once(self) -> None:
         """Runs one round. Before it, detects a new active key, and stores what was counted."""
+        if (problem := await self._engine.serving_problem()) is not None:
+            raise problem
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
         await self._usage.store()

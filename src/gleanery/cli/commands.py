@@ -74,6 +74,10 @@ SERVICE_COMMANDS = {
         "backups",
         "Prepare a database that another tool has restored; gleanery restore does this itself.",
     ),
+    "compact": Row(
+        "compact",
+        "Give the unused space in the SQLite database back to the disk, while the service runs.",
+    ),
     "token": Row("tokens", "Create, list and revoke access tokens."),
     "organization": Row("organizations", "List, rename and delete organizations."),
     "usage": Row(

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from gleanery.errors import Unavailable
 from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage.notifications import Subscription
 
@@ -265,8 +266,11 @@ class Engine(Database, Protocol):
         committed then.
         """
 
-    async def distribution_problem(self) -> str | None:
-        """Returns what to do if the tables were distributed after ``open``; None if not."""
+    async def serving_problem(self) -> Unavailable | None:
+        """Returns why the database cannot be served any more since ``open``; None if it can.
+
+        A SQLite file was deleted, or the tables of PostgreSQL were distributed.
+        """
 
     async def identity(self) -> str | None:
         """Returns words of which at least one differs in a copy that was loaded from a dump.
@@ -279,6 +283,15 @@ class Engine(Database, Protocol):
 
     async def security_warning(self) -> str | None:
         """Returns how to activate row-level security; None if it is active."""
+
+    async def release_space(
+        self, progress: StartProgress = no_progress, is_complete: bool = False
+    ) -> None:
+        """Gives space that deleted data has left back to the disk, in short transactions.
+
+        It ends after some seconds, and keeps a reserve for the next writes, unless ``is_complete``.
+        PostgreSQL does this itself.
+        """
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         """Subscribes to a channel until the context ends.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
@@ -15,7 +17,8 @@ from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
 def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
     """Creates the engine. Only the service uses replicas; other commands need the newest state."""
     if settings.database is None:
-        return SqliteDatabase(settings.sqlite_file)
+        traces = None if settings.create else partial(_traces, settings)
+        return SqliteDatabase(settings.sqlite_file, traces)
     # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
     from gleanery.storage.postgres.tenant_scope import DetectedScope, TransactionScope
@@ -30,11 +33,20 @@ def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
     )
 
 
+def _traces(settings: Settings) -> Iterator[Path]:
+    """Return the files that only the service creates: its key file, and the blobs."""
+    yield settings.key_file
+    if settings.blobs_folder is not None and settings.blobs_folder.is_dir():
+        # The names are ids of organizations.
+        yield from (entry for entry in settings.blobs_folder.iterdir() if entry.name.isdigit())
+
+
 @asynccontextmanager
 async def open_engine(settings: Settings, create: bool = True) -> AsyncIterator[Engine]:
     """Opens the engine and closes it when the context ends.
 
-    Only ``create`` allows a new SQLite file. Raises SettingsError if that file is damaged.
+    Only ``create`` allows a new SQLite file, and only where none is lost. Raises SettingsError if
+    that file is damaged.
     """
     engine = create_engine(settings)
     await engine.open(create)

@@ -1,13 +1,22 @@
-"""Idempotency keys: a repeated request gets the stored response of the first one."""
+"""Idempotency keys: a repeated request gets the stored response of the first one.
+
+Only what the response needs is stored, and a long response is compressed. Its request has another
+hash. So a program that cannot read it, beside this one during an upgrade, takes it for the response
+to another request: the repetition gets 409 there, and is not carried out again.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gleanery.errors import Conflict
 from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.values import json_text
+from gleanery.values.compression import ZSTD
+from gleanery.values.hashing import hash_parts
 
 _SELECT = """
 SELECT request_hash, response FROM idempotency_keys
@@ -25,6 +34,8 @@ RETURNING organization_id
 """
 _ANY_EXPIRED = "SELECT 1 FROM idempotency_keys WHERE created_at < $1 LIMIT 1"
 _DELETED_PER_TRANSACTION = 1000
+_MIN_COMPRESSED_BYTES = 1000
+_ANY_LENGTH = -1
 
 
 class IdempotentRequest(NamedTuple):
@@ -34,6 +45,8 @@ class IdempotentRequest(NamedTuple):
     """Hash of the operation, the group and the key."""
     request_hash: bytes
     """Hash of what was sent: the same key with another hash belongs to another request."""
+    omitted: str | None = None
+    """Member that the response to the client does not have."""
 
     async def read_response(self, database: Database) -> Any:
         """Returns the stored response, or None.
@@ -47,18 +60,37 @@ class IdempotentRequest(NamedTuple):
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
 
+    @property
+    def _hash_if_compressed(self) -> bytes:
+        return hash_parts("compressed", self.request_hash)
+
     def _response(self, rows: Sequence[Row]) -> Any:
         if not rows:
             return None
         request_hash, text = rows[0]
-        if request_hash != self.request_hash:
-            raise Conflict
-        return json.loads(text)
+        if request_hash == self.request_hash:
+            return json.loads(text)
+        if request_hash == self._hash_if_compressed:
+            return json.loads(_decompress(text))
+        raise Conflict
 
-    async def save_response(self, transaction: Transaction, response: Any, now: int) -> None:
+    async def save_response(
+        self, transaction: Transaction, response: Mapping[str, Any], now: int
+    ) -> None:
         """Stores the response in the transaction of the request's own writes."""
-        text = json.dumps(response)
-        await transaction.fetch(_INSERT, transaction.organization_id, *self, text, now)
+        encoded = json_text.encode(
+            {name: value for name, value in response.items() if name != self.omitted}
+        )
+        request_hash = self.request_hash
+        if len(encoded) >= _MIN_COMPRESSED_BYTES:
+            request_hash = self._hash_if_compressed
+            encoded = base64.b64encode(ZSTD.compress(encoded))  # the column contains text
+        row = (transaction.organization_id, self.key_hash, request_hash, encoded.decode(), now)
+        await transaction.fetch(_INSERT, *row)
+
+
+def _decompress(text: str) -> bytes:
+    return ZSTD.new_part().decompress(base64.b64decode(text), _ANY_LENGTH)
 
 
 async def delete_expired(engine: Engine, before: int) -> None:

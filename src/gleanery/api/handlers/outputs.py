@@ -9,7 +9,7 @@ from typing import Literal
 from gleanery.api import lists, urls
 from gleanery.api.batch_bodies import bind_lines
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.errors import MAX_DETAILS, ErrorDetail, GleaneryError
+from gleanery.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.fields import GivenTime
 from gleanery.models.requests import IngestQuery, OutputQuery, OutputTime, VersionQuery
@@ -125,7 +125,10 @@ async def delete_output(context: RequestContext[None, None]) -> Response:
 
 async def store_outputs(context: RequestContext[IngestQuery, Batch | LargeBatch]) -> Response:
     """Stores a JSON array as one batch."""
-    return Response(json_text.encode(await _store_batch(context, context.body)))
+    result = await _store_batch(context, context.body)
+    if "results" not in result:  # the key belongs to a request with NDJSON
+        raise Conflict
+    return Response(json_text.encode(result))
 
 
 async def store_ndjson(
@@ -145,7 +148,7 @@ async def store_ndjson(
             batch = await context.services.computations.run(
                 context.organization_id, bind_lines, lines, max_values, options
             )
-            stored = await _store_batch(context, batch)
+            stored = await _store_batch(context, batch, lists_results=False)
             for name in _COUNTS:
                 result[name] += stored[name]
             result["lines"] = end
@@ -158,13 +161,17 @@ async def store_ndjson(
     return Response(json_text.encode(result))
 
 
-async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
-    result = await _write_batch(context, batch)
+async def _store_batch(
+    context: AnyContext, batch: Batch | LargeBatch, lists_results: bool = True
+) -> IngestResult:
+    result = await _write_batch(context, batch, lists_results)
     context.request.state.stored_outputs += result["created"] + result["updated"]
     return result
 
 
-async def _write_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
+async def _write_batch(
+    context: AnyContext, batch: Batch | LargeBatch, lists_results: bool
+) -> IngestResult:
     if isinstance(batch, LargeBatch):
         return await ingest.store_large_batch(
             context.database,
@@ -175,6 +182,7 @@ async def _write_batch(context: AnyContext, batch: Batch | LargeBatch) -> Ingest
             batch,
             context.services.clock,
             context.idempotency_key,
+            lists_results,
         )
     return await ingest.store_batch(
         context.database,
@@ -184,6 +192,7 @@ async def _write_batch(context: AnyContext, batch: Batch | LargeBatch) -> Ingest
         batch,
         context.services.clock,
         context.idempotency_key,
+        lists_results,
     )
 
 

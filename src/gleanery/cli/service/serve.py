@@ -37,7 +37,7 @@ def serve_command(settings: Settings) -> None:
 
 
 @app.command("migrate")
-@settings_options("data", "database")
+@settings_options("data", "blobs", "database", "create")
 def migrate_command(
     settings: Settings,
     check: Annotated[

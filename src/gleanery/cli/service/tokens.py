@@ -34,7 +34,7 @@ _DEFAULT_SCOPES = ",".join(scope for scope in tokens.SCOPES if scope in tokens.D
 
 
 @token_app.command("create")
-@settings_options("data", "database")
+@settings_options("data", "blobs", "database", "create")
 def create_token(
     organization: Annotated[
         str, option("organization", "Name of the organization. It is created if it is new.")

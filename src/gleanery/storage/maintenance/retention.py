@@ -69,6 +69,7 @@ async def sweep(
     ]
     if now is not None:
         tasks += await _deletions(engine, blobs, clock, keep, now)
+    tasks.append(engine.release_space)
     for task in tasks:
         try:
             await task()

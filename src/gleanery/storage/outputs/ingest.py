@@ -54,10 +54,12 @@ async def store_batch(
     batch: Batch,
     clock: Clock,
     idempotency_key: str | None = None,
+    lists_results: bool = True,
 ) -> IngestResult:
     """Stores the batch; an output gets a new sequence number only if it is new or changed.
 
-    A repeated request with the same idempotency key gets the response of the first one.
+    A repeated request with the same idempotency key gets the response of the first one, but
+    without results unless ``lists_results``.
     """
     if not batch.outputs:
         return summarize([], batch)
@@ -68,6 +70,8 @@ async def store_batch(
         request = await computations.run(
             organization_id, idempotent_request, group, idempotency_key, batch
         )
+        if not lists_results:
+            request = request._replace(omitted="results")
         stored: IngestResult | None = await request.read_response(database)
         if stored is not None:
             return stored
@@ -97,6 +101,7 @@ async def store_large_batch(
     batch: LargeBatch,
     clock: Clock,
     idempotency_key: str | None = None,
+    lists_results: bool = True,
 ) -> IngestResult:
     """Stores a large batch, which is prepared in another process; else like ``store_batch``."""
     missing = SkippedElements()  # outputs that reference unknown files
@@ -114,7 +119,8 @@ async def store_large_batch(
         )
         request = None
         if response.request_hashes is not None:
-            request = IdempotentRequest(*response.request_hashes)
+            omitted = None if lists_results else "results"
+            request = IdempotentRequest(*response.request_hashes, omitted)
             stored: IngestResult | None = await request.read_response(database)
             if stored is not None:
                 return stored

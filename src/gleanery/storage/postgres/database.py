@@ -182,9 +182,9 @@ class PostgresDatabase:
             await self._connections.expire()
             raise Unavailable(reason="the server behind the pooler is a standby")
 
-    async def distribution_problem(self) -> str | None:
+    async def serving_problem(self) -> Unavailable | None:
         is_same = await distribution.is_distributed(self._read_catalog) == self._is_distributed
-        return None if is_same else distribution.CHANGED
+        return None if is_same else Unavailable(distribution.CHANGED)
 
     async def _read_catalog(self, sql: str, *values: Any) -> Sequence[Row]:
         """Reads while a worker of Citus that hangs holds many connections of the pool."""
@@ -268,6 +268,11 @@ class PostgresDatabase:
         return PostgresTransaction(connection, organization_id, statements)
 
     # --- notifications ---------------------------------------------------------------------------
+
+    async def release_space(
+        self, progress: StartProgress = no_progress, is_complete: bool = False
+    ) -> None:
+        """Does nothing: autovacuum does it."""
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._listener.subscribe(channel)

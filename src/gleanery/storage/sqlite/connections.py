@@ -1,15 +1,22 @@
-"""Connections to a SQLite file, their settings, and the lock on the data folder."""
+"""Connections to a SQLite file, the file itself, and the lock on the data folder.
+
+The files must stay where they are. SQLite goes on with deleted and moved files, so ``OpenFiles``
+compares them with their paths. An empty database is never created in place of a lost one.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import time
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
 
-from gleanery.errors import SettingsError
+from gleanery.errors import SettingsError, Unavailable
 
 RESTORE_FOLDER = "restoring"
 """Folder inside the data folder. It exists from the start to the end of a restore."""
@@ -17,6 +24,12 @@ _PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow p
 _CACHE_KIB = 16 * 1024
 _MAX_MAPPED_BYTES = 2**40  # larger than any file, so that all of it is mapped
 _BUSY_TIMEOUT_MS = 10_000  # maximum wait for the writer of another process
+INCREMENTAL = 2
+"""Value of PRAGMA auto_vacuum: free pages are given back on request."""
+Traces = Callable[[], Iterable[Path]]
+"""Returns paths that exist only where there was a database."""
+_PUT_BACK = "put the database back, or restore a backup; see docs/operations/back-up-and-restore.md"
+_MOVED = "The database was moved, replaced or deleted: the log of the service says what to do"
 
 
 def connect(path: Path) -> apsw.Connection:
@@ -33,6 +46,7 @@ def connect(path: Path) -> apsw.Connection:
     # Without this, REPLACE deletes rows without calling the triggers that protect the audit log.
     connection.pragma("recursive_triggers", True)
     connection.pragma("cache_size", -_CACHE_KIB)
+    connection.pragma("schema_version")  # opens the other files of the database
     return connection
 
 
@@ -60,13 +74,126 @@ def _enable_wal(connection: apsw.Connection) -> None:
             time.sleep(0.02)
 
 
+class OpenFiles:
+    """The files of an open database: the file itself, the write-ahead log and its index.
+
+    SQLite opens them once. If they are deleted or moved, it goes on writing into files that nobody
+    will find, and another process creates new ones. SQLite itself replaces no file that is open.
+    """
+
+    def __init__(self, path: Path, connection: apsw.Connection) -> None:
+        """Takes the connection's files, which SQLite has opened without symbolic links."""
+        self._database, self._log = os.path.abspath(path), connection.filename_wal
+        paths = (self._database, self._log, f"{connection.filename}-shm")
+        self._identities = {path: _identity(path) for path in paths}
+
+    def problem(self) -> Unavailable | None:
+        """Returns what happened, and what to do; None if every file is in its place."""
+        for path, identity in self._identities.items():
+            if _identity(path) != identity:
+                return Unavailable(
+                    _MOVED,
+                    f"{path} was moved, replaced or deleted while the service was using it: put it "
+                    "back, or restart the service to use what is there now",
+                )
+        return None
+
+    def check(self) -> None:
+        """Raises Unavailable unless every file is in its place."""
+        if (problem := self.problem()) is not None:
+            raise problem
+
+    def database_bytes(self) -> int:
+        return _size(self._database)
+
+    def log_bytes(self) -> int:
+        """Returns the size of the write-ahead log."""
+        return _size(self._log)
+
+    def is_only_log_missing(self) -> bool:
+        """Returns True if the write-ahead log is gone, and no process can have created another."""
+        found = {path: _identity(path) for path in self._identities}
+        lost = [path for path in found if found[path] != self._identities[path]]
+        return self._log in lost and not any(found[path] for path in lost)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Returns what tells the file from others; None if there is none, or nobody can see it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _size(path: str) -> int:
+    """Returns the bytes of the file; 0 if there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
 def require_file(path: Path) -> None:
     """Raises SettingsError if there is no database at this path."""
+    folder = path.parent.absolute()
     if not path.exists():
         raise SettingsError(
-            f"There is no database in {path.parent.absolute()}: give the data folder of the "
-            "service with --data or GLEANERY_DATA"
+            f"There is no database in {folder}: give the data folder of the service with --data or "
+            "GLEANERY_DATA"
         )
+    if not path.stat().st_size:
+        raise SettingsError(f"The database {path.absolute()} is empty: {_PUT_BACK}")
+
+
+def create_file(path: Path, traces: Traces | None) -> None:
+    """Creates an empty database, unless there is one.
+
+    Raises SettingsError if there was one: the file is empty, its write-ahead log is left, or there
+    is one of the ``traces``. With None it does not matter.
+
+    The file gets its name when it has its first page. So an empty file is never one that another
+    process is about to fill.
+    """
+    if path.exists() and path.stat().st_size:
+        return
+    if traces is not None:
+        _reject_lost_file(path, traces())
+    if path.exists():
+        _initialize(path)
+        return
+    temporary = path.with_name(f"creating-{secrets.token_hex(8)}")
+    # SQLite gives its other files the same permissions.
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        _initialize(temporary)
+        with suppress(FileExistsError):  # another process was faster
+            os.link(temporary, path)
+    finally:
+        temporary.unlink()
+
+
+def _reject_lost_file(path: Path, traces: Iterable[Path]) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    trace = next((trace for trace in (path, log, *traces) if trace.exists()), None)
+    if trace is None:
+        return
+    problem = f"There is no database in {path.parent.absolute()}, but {trace.absolute()} is left"
+    if trace == path:
+        problem = f"The database {path.absolute()} is empty"
+    raise SettingsError(f"{problem}: {_PUT_BACK}. To start with an empty database, give --create")
+
+
+def _initialize(path: Path) -> None:
+    """Writes the first page. Its settings hold for the life of the file.
+
+    With this mode of vacuum the file can shrink. SQLite then keeps the parent of every page, which
+    takes one page in 3,000.
+    """
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        connection.pragma("page_size", _PAGE_BYTES)
+        connection.pragma("auto_vacuum", INCREMENTAL)
+        _enable_wal(connection)
 
 
 def reject_unfinished_restore(path: Path) -> None:

@@ -6,8 +6,8 @@ Reads never wait for writes, because of the write-ahead log.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
+import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 import orjson
 
-from gleanery.errors import DISK_FULL, SettingsError
+from gleanery.errors import SettingsError, Unavailable
 from gleanery.folders import create_private
 from gleanery.observability.progress import StartProgress, no_progress
 from gleanery.storage import migrations, tenancy
@@ -35,19 +35,21 @@ from gleanery.storage.database import (
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
+from gleanery.storage.sqlite import space
 from gleanery.storage.sqlite.change_poller import ChangePoller
 from gleanery.storage.sqlite.connections import (
+    OpenFiles,
+    Traces,
     connect,
     connect_reader,
+    create_file,
     lock_folder,
     reject_unfinished_restore,
     require_file,
 )
 from gleanery.storage.sqlite.errors import (
-    DAMAGED_ERRORS,
-    RESTORE_BACKUP,
     TEMPORARY_ERRORS,
-    is_disk_full,
+    explain,
     unavailable,
 )
 from gleanery.storage.sqlite.large_reads import LargeReads
@@ -55,6 +57,9 @@ from gleanery.storage.sqlite.statements import join_items, join_lines, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
+
+_MAX_RELEASE_SECONDS = 20.0  # of a sweep, which has other work
+_MAX_COPIES, _COPY_PAUSE_SECONDS = 50, 0.1  # of the write-ahead log, by a command
 
 
 class SqliteDatabase:
@@ -65,8 +70,10 @@ class SqliteDatabase:
     replica_states = ()
     organization_id = tenancy.NO_TENANT
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, traces: Traces | None = None) -> None:
+        """Creates no empty database where there are ``traces`` of one, unless they are None."""
         self._path = path
+        self._traces = traces
         self._writer: Writer | None = None
         self._folder_lock: int | None = None  # a file descriptor
         self._poller = ChangePoller()
@@ -81,16 +88,17 @@ class SqliteDatabase:
             self._folder_lock = lock_folder(self._path.parent)
             reject_unfinished_restore(self._path)
             if create:
-                self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
+                create_file(self._path, self._traces)
             self._reader = connect_reader(self._path)
-            self._large_reads = LargeReads(self._path)
-            self._writer = Writer(connect(self._path), self._path.parent)
+            self._files = OpenFiles(self._path, self._reader)
+            self._large_reads = LargeReads(self._path, self._files)
+            self._writer = Writer(connect(self._path), self._files, self._path.parent)
         except SettingsError:
             self._release_folder()
             raise
         except (OSError, apsw.Error) as error:
             self._release_folder()
-            raise SettingsError(_explain(error, self._path.absolute())) from None
+            raise SettingsError(explain(error, self._path.absolute())) from None
 
     async def close(self) -> None:
         self._poller.close()
@@ -119,8 +127,8 @@ class SqliteDatabase:
     async def check_schema(self, accept_compatible: bool = False) -> None:
         migrations.check(self.engine, await self.schema_state(), accept_compatible)
 
-    async def distribution_problem(self) -> None:
-        return None
+    async def serving_problem(self) -> Unavailable | None:
+        return self._files.problem()
 
     async def security_warning(self) -> str | None:
         return None
@@ -247,6 +255,41 @@ class SqliteDatabase:
         self._writer.add(request)
         return cast(T, await request.result)
 
+    async def release_space(
+        self, progress: StartProgress = no_progress, is_complete: bool = False
+    ) -> None:
+        """Moves pages from the end of the file into free ones, in short transactions.
+
+        After each one it waits for the same time, so that others can write.
+        """
+        assert self._writer is not None, "open() comes first"
+        try:
+            await self._release_space(self._writer, progress, is_complete)
+        except TEMPORARY_ERRORS as error:
+            raise unavailable(error) from error
+
+    async def _release_space(
+        self, writer: Writer, progress: StartProgress, is_complete: bool
+    ) -> None:
+        pages, ends = space.count_pages(self._reader), time.monotonic() + _MAX_RELEASE_SECONDS
+        count = pages.free if is_complete and pages.can_shrink else pages.to_release
+        advance = progress("Releasing pages", count)
+        for _ in range(0, count, space.PAGES_PER_STEP):
+            started = time.monotonic()
+            await writer.run(space.release_pages)
+            advance(space.PAGES_PER_STEP)
+            ended = time.monotonic()
+            is_enough = ended > ends or not space.count_pages(self._reader).to_release
+            if is_enough and not is_complete:
+                break
+            await asyncio.sleep(ended - started)
+        for _ in range(_MAX_COPIES if is_complete else 1):
+            # The file is shorter when the log is copied, which somebody who reads can delay.
+            is_longer = self._files.database_bytes() > space.count_pages(self._reader).total_bytes
+            if is_longer or self._files.log_bytes() > space.LARGE_LOG_BYTES:
+                await writer.run(space.empty_log)
+                await asyncio.sleep(_COPY_PAUSE_SECONDS)
+
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._poller.subscribe(channel, self._reader)
 
@@ -258,19 +301,6 @@ class SqliteDatabase:
 
     def stop_subscriptions(self) -> None:
         self._poller.stop_subscriptions()
-
-
-def _explain(error: Exception, path: Path) -> str:
-    """Says why the database cannot be opened, and what to do."""
-    if isinstance(error, DAMAGED_ERRORS):
-        return f"The database {path} is damaged: {RESTORE_BACKUP}"
-    if is_disk_full(error) or getattr(error, "errno", None) == errno.ENOSPC:
-        return f"Cannot use the database {path}: {DISK_FULL}"
-    reason = getattr(error, "strerror", None) or error
-    return (
-        f"Cannot use the database {path}: {reason}; "
-        "choose another folder with --data, or change its owner"
-    )
 
 
 class _SqliteHandle(NamedTuple):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import apsw
 
 from gleanery.errors import DISK_FULL, Unavailable
@@ -40,3 +43,16 @@ def _reason(error: Exception) -> str | None:
     if isinstance(error, DAMAGED_ERRORS):
         return f"the database is damaged: {RESTORE_BACKUP}"
     return f"SQLite: {error}" if isinstance(error, TEMPORARY_ERRORS) else None
+
+
+def explain(error: Exception, path: Path) -> str:
+    """Says why the database cannot be opened, and what to do."""
+    if isinstance(error, DAMAGED_ERRORS):
+        return f"The database {path} is damaged: {RESTORE_BACKUP}"
+    if is_disk_full(error) or getattr(error, "errno", None) == errno.ENOSPC:
+        return f"Cannot use the database {path}: {DISK_FULL}"
+    reason = getattr(error, "strerror", None) or error
+    return (
+        f"Cannot use the database {path}: {reason}; "
+        "choose another folder with --data, or change its owner"
+    )

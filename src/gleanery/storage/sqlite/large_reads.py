@@ -13,9 +13,10 @@ from typing import Any
 
 import apsw
 
+from gleanery.errors import Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.database import Row
-from gleanery.storage.sqlite.connections import connect_reader
+from gleanery.storage.sqlite.connections import OpenFiles, connect_reader
 
 _SLOTS = 3  # a tenant alone holds two, so that the thread always has the next read
 _WAIT_SECONDS = 30.0
@@ -29,8 +30,9 @@ class LargeReads:
     The tenants take turns. An export is many reads, and one tenant may have many exports.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: OpenFiles) -> None:
         self._path = path
+        self._files = files
         self._connection: apsw.Connection | None = None
         self._thread = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="large reads", initializer=_lower_priority
@@ -44,9 +46,18 @@ class LargeReads:
             return await loop.run_in_executor(self._thread, self._read, sql, values)
 
     def _read(self, sql: str, values: Sequence[Any]) -> Sequence[Row]:
-        if self._connection is None:
-            self._connection = connect_reader(self._path)
+        self._connection = self._connection or self._connect()
         return self._connection.execute(sql, values).fetchall()
+
+    def _connect(self) -> apsw.Connection:
+        """Connects to the file that the others have open, and to no other one."""
+        connection = connect_reader(self._path)
+        try:
+            self._files.check()
+        except Unavailable:
+            connection.close()
+            raise
+        return connection
 
     def close(self) -> None:
         """Waits for the current read, then closes the connection."""

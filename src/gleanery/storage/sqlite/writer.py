@@ -12,6 +12,8 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -21,6 +23,7 @@ from gleanery.errors import Unavailable
 from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import Row, Transaction
+from gleanery.storage.sqlite.connections import OpenFiles
 from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS, unavailable
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 
@@ -104,14 +107,19 @@ class Writer:
 
     A group has requests of the tenants in rotation, and ends early if it takes long. So a request
     waits for few requests of another tenant, however many that tenant has sent.
+
+    No request succeeds whose commit went into a file that is not in its place any more: the check
+    comes after the commit. A later deletion of the file also deletes what was there before.
     """
 
-    def __init__(self, connection: apsw.Connection, folder: Path) -> None:
+    def __init__(self, connection: apsw.Connection, files: OpenFiles, folder: Path) -> None:
         self._connection = connection
+        self._files = files
+        self._are_files_in_place = True
         self._waiting = FairQueue[WriteRequest]()
         self._is_busy = False
         self._idle = asyncio.Event()
-        self._groups: queue.SimpleQueue[list[WriteRequest] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon: a program that fails without closing the database must still end.
         name = f"gleanery-writer {folder}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -128,20 +136,39 @@ class Writer:
             self._is_busy = True
             self._idle.clear()
             group = [self._waiting.take() for _ in range(_MAX_GROUP_COMMIT) if self._waiting]
-            self._groups.put(group)
+            self._tasks.put(partial(self._run_group, group))
+
+    async def run(self, work: Callable[[apsw.Connection], None]) -> None:
+        """Runs the work between two commits, and raises its error. Its failure is nobody else's."""
+        ended: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                work(self._connection)
+            except Exception as error:
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        self._tasks.put(run)
+        # Not cancelled with the caller: the thread sets the result.
+        await asyncio.shield(asyncio.wrap_future(ended))
 
     async def stop(self) -> None:
         """Returns when all waiting requests are committed."""
         self._submit()
         if self._is_busy:
             await self._idle.wait()
-        self._groups.put(None)
+        self._tasks.put(None)
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
 
     def _run(self) -> None:
-        while (requests := self._groups.get()) is not None:
-            self._deliver(requests, self._commit(requests))
+        while (task := self._tasks.get()) is not None:
+            task()
+
+    def _run_group(self, requests: list[WriteRequest]) -> None:
+        self._deliver(requests, self._commit(requests))
 
     def _commit(self, requests: list[WriteRequest], isolated: bool = False) -> list[Any]:
         """Commits a group; returns the result or the exception of each request.
@@ -154,12 +181,15 @@ class Writer:
         savepoint for each request, so that only the failed ones are undone.
         """
         try:
+            if not self._are_files_in_place:
+                self._check_files()  # before a commit too: nothing more is written there
             self._roll_back()  # an earlier failure may have left a transaction
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_schema(requests)
             results = self._run_requests(requests, isolated)
             if isolated or not any(isinstance(result, Exception) for result in results):
                 self._connection.execute("COMMIT")
+                self._check_files()
                 return results
             self._roll_back()
         except Exception as error:
@@ -167,6 +197,16 @@ class Writer:
                 self._roll_back()
             return [_unavailable(error) for _ in requests]
         return results if len(requests) == 1 else self._commit(requests, isolated=True)
+
+    def _check_files(self) -> None:
+        """Raises Unavailable unless the files of the database are in their place."""
+        problem = self._files.problem()
+        self._are_files_in_place = problem is None
+        if problem is None:
+            return
+        if self._files.is_only_log_missing():
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # saves what it contains
+        raise problem
 
     def _check_schema(self, requests: list[WriteRequest]) -> None:
         """Raises Unavailable if this program cannot serve the schema any more.
