@@ -1,4 +1,4 @@
-"""Model-based test: after random operations, the statistics equal a count of all outputs."""
+"""The statistics equal a recount, after random operations and in batches of any size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.support.console import ConsoleClient
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
 
@@ -145,3 +146,61 @@ def test_the_statistics_equal_a_recount(both: list[Service], clock: Clock) -> No
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+# --- batches of any size --------------------------------------------------------------------------
+
+NUMBERS = (
+    st.integers(-(10**6), 10**6)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([0, 100, 99_999, 2**53 + 1, -(2**64) - 1, 10**30, 10**400, -(10**320)])
+)
+MEMBERS = st.none() | st.booleans() | NUMBERS | st.text(max_size=40) | st.lists(st.none())
+RECORD = st.dictionaries(
+    st.sampled_from("abcd"),
+    MEMBERS | st.dictionaries(st.sampled_from("ef"), MEMBERS, max_size=2),
+    max_size=4,
+)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Values of up to 130 outputs, of which many are alike and few are not."""
+    common = draw(RECORD)
+    count = draw(st.sampled_from([1, 2, 30, 60, 130]))
+    values = [common | {"a": draw(st.sampled_from([100, 101]))} for _ in range(count)]
+    for position in draw(st.lists(st.integers(0, count - 1), max_size=6)):
+        values[position] = draw(RECORD | NUMBERS.map(lambda number: common | {"a": number}))
+    return values
+
+
+def answers(service: Service, values: list[dict[str, Any]], sizes: list[int]) -> Any:
+    """What the service says about these outputs, stored in batches of these sizes."""
+    with service.client() as client:
+        body = [
+            {"job_id": "job", "source_url": f"https://shop.example/{number}", "data": data}
+            for number, data in enumerate(values)
+        ]
+        for size in (*sizes, len(body)):
+            if body:
+                client.store("group", *body[:size])
+                body = body[size:]
+        fields = client.get("/v1/groups/group/fields").json()
+        for scrape in fields["scrapes"]:
+            del scrape["started"], scrape["last_seen"]
+        query = {"job_id": "job", "seed": "s", "size": 40}
+        sample = client.get("/v1/reviews/group/sample", params=query).json()["sample"]
+        chosen = [(one["output"]["source_url"], one["reason"], one["detail"]) for one in sample]
+        assert client.token is not None
+        with ConsoleClient(service.url, client.token) as console:
+            shown = console.get("/console/api/sample/group", params=query).json()["sample"]
+            assert [(o["source_url"], o["reason"], o["detail"]) for o in shown] == chosen
+        return fields, chosen
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(values=records(), sizes=st.lists(st.integers(1, 60), max_size=8))
+def test_batches_of_any_size_give_the_same_results(
+    service: Service, values: list[dict[str, Any]], sizes: list[int]
+) -> None:
+    assert answers(service, values, sizes) == answers(service, values, [])

@@ -15,7 +15,6 @@ import msgspec
 from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Names, to_double
 
 _VALUE_HASH_BYTES = 4
-_SAMPLED = 50  # measures of a field in a batch, at most
 _EXACT_INTEGERS = 2**53  # a double represents every integer below this
 
 
@@ -92,9 +91,9 @@ Ranges = dict[Column, Range]
 def add_measures(
     ranges: Ranges, column: Column, measures: Sequence[float], source_at: SourceAt
 ) -> None:
-    """Adds the measures of one field, of which there is at least one.
+    """Add the measures of one field, of which there is at least one.
 
-    The digits are those of a sample, because they only show the order of magnitude.
+    The digits of each measure are counted, so the result does not depend on the size of the batch.
     """
     smallest, largest = min(measures), max(measures)
     found = ranges.get(column)
@@ -108,8 +107,7 @@ def add_measures(
     if largest > found.max:
         found.max = to_double(largest)
         found.max_source = source_at(measures.index(largest)).encode()
-    sample = measures[:: (len(measures) - 1) // _SAMPLED + 1]
-    found.add_digits(Counter(map(int.bit_length, map(int, sample))))
+    found.add_digits(Counter(map(int.bit_length, map(int, measures))))
 
 
 class _StoredRange(msgspec.Struct, array_like=True):

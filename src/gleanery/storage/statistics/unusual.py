@@ -167,7 +167,8 @@ def _distance(range_: Range, is_largest: bool) -> int:
     price of 999 is, if no other has more than six digits.
     """
     extreme = int(range_.max if is_largest else range_.min).bit_length()
-    if range_.digits[extreme] > _RARE_SHARE * range_.count:
+    # A range that an older program has stored may lack the digits of its extremes.
+    if range_.digits.get(extreme, 0) > _RARE_SHARE * range_.count:
         return 0
     towards_median = (
         abs(extreme - digits)
