@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -56,7 +59,7 @@ def test_fields_have_rates_kinds_and_ranges(client: Client) -> None:
         "title": {"empty_string": 1, "string": 2},
     }
     assert fields["price"]["fill_rate"] == 1.0
-    assert fields["price"]["range"] == {"min": -1, "max": 1e30}
+    assert fields["price"]["range"] == {"min": -1, "max": 10**30}
     assert fields["price"]["length"] is None
     assert fields["title"]["filled"] == 2
     assert fields["title"]["fill_rate"] == 0.6667
@@ -66,15 +69,33 @@ def test_fields_have_rates_kinds_and_ranges(client: Client) -> None:
     assert found["drift"] == []
 
 
-@pytest.mark.parametrize("data", [{"n" * 9000: [1]}, {f"{n:050}": {"a": n} for n in range(120)}])
-def test_outputs_with_long_names_are_stored_and_not_counted(
+@pytest.mark.parametrize(
+    "data", [{"n" * 9000: [1]}, {"o": {"n" * 300: 1}}, {f"n{n}": 1 for n in range(700)}]
+)
+def test_outputs_are_counted_without_fields_that_are_too_long_or_too_many(
     client: Client, data: dict[str, Any]
 ) -> None:
-    store(client, data, {"a": 1}, data | {"b": "text"})
+    store(client, {"a": 1}, data, data | {"a": "text"})
     found = read(client)
-    assert (found["outputs"], found["counted_outputs"]) == (3, 1)
-    assert [field["path"] for field in found["fields"]] == ["a"]
+    assert (found["outputs"], found["counted_outputs"]) == (3, 3)
+    fields = by_path(found["fields"])
+    assert fields["a"]["kinds"] == {"integer": 1, "string": 1}
+    assert len(fields) <= 256
     assert "properties" not in found["schema"]
+    for item in client.items("group"):
+        if len(item["data"]) != 1 or "a" not in item["data"]:
+            client.delete(f"/v1/outputs/group/{item['output_id']}")
+    found = read(client)
+    assert (found["counted_outputs"], by_path(found["fields"]).keys()) == (1, {"a"})
+    assert found["schema"]["required"] == ["a"]
+
+
+def test_integers_of_any_size_have_an_exact_range(client: Client) -> None:
+    for number in (2**53 + 1, 2**63 + 1, 10**30 + 1):
+        store(client, {"n": -number}, {"n": 7.5}, {"n": number})
+        assert by_path(read(client)["fields"])["n"]["range"] == {"min": -number, "max": number}
+    store(client, {"n": 10**400})  # beyond the range of a double
+    assert by_path(read(client)["fields"])["n"]["range"]["max"] == int(sys.float_info.max)
 
 
 def test_a_job_has_its_own_statistics(client: Client) -> None:
@@ -122,7 +143,9 @@ def test_a_batch_classifies_a_limited_number_of_fields(
         client, *({f"id {n}": {f"id {n} {m}": m for m in range(9)}} for n in range(4)), {"id 0": 1}
     )
     found = read(client)
-    assert (found["outputs"], found["counted_outputs"]) == (5, 3)
+    assert (found["outputs"], found["counted_outputs"]) == (5, 5)
+    assert by_path(found["fields"])['["id 0"]']["kinds"] == {"integer": 1, "object": 1}
+    assert "properties" not in found["schema"]
 
 
 def test_changes_and_deletions_are_subtracted(client: Client) -> None:
@@ -151,7 +174,7 @@ def test_a_large_batch_has_statistics(client: Client) -> None:
     found = read(client)
     assert found["counted_outputs"] == count
     fields = by_path(found["fields"])
-    assert fields["number"]["range"] == {"min": 0, "max": 1e20}
+    assert fields["number"]["range"] == {"min": 0, "max": 10**20}
     assert fields["text"]["length"] == {"min": 500, "median": 500, "max": 500}
 
 
@@ -196,21 +219,25 @@ def test_old_scrapes_and_their_shapes_are_forgotten(timed: Client, clock: Clock)
     assert by_path(found["fields"]).keys() == {'["field 39"]'}
 
 
-@pytest.mark.extended
 @pytest.mark.thorough
-def test_many_shapes_are_counted_together(client: Client) -> None:
-    store(client, *({f"field{number}": number} for number in range(300)), {"field1": "text"})
+@pytest.mark.parametrize("names", [300, 700])
+def test_fields_that_no_output_has_any_more_leave_no_trace(client: Client, names: int) -> None:
+    """Also if they were more than a job can list, in the same scrape."""
+    store(client, *({f"field{number}": number} for number in range(names)), {"field1": "text"})
     found = read(client)
-    assert (found["outputs"], found["counted_outputs"]) == (301, 256)
-    assert len(found["fields"]) == 256
-    assert found["schema"]["properties"]["field1"] == {
-        "type": ["integer", "string"],
-        "minLength": 1,
-    }
+    assert (found["outputs"], found["counted_outputs"]) == (names + 1, names + 1)
+    assert by_path(found["fields"])["field1"]["kinds"] == {"integer": 1, "string": 1}
     for item in client.items("group", limit=1000):
         client.delete(f"/v1/outputs/group/{item['output_id']}")
     found = read(client)
     assert (found["outputs"], found["counted_outputs"], found["fields"]) == (0, 0, [])
+
+    ordinary = {f"name {number}": number for number in range(240)}
+    store(client, *({"number": number} | ordinary for number in range(500)))
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (500, 500)
+    assert all(field["kinds"] == {"integer": 500} for field in found["fields"])
+    assert found["schema"]["properties"]["number"] == {"type": "integer"}
 
 
 def combination(number: int) -> dict[str, Any]:
@@ -225,24 +252,17 @@ def filled(values: list[dict[str, Any]], name: str) -> int:
 
 @pytest.mark.thorough
 def test_combinations_of_nested_members_are_counted_by_field(client: Client) -> None:
-    """The rates are exact up to the limit of shapes; beyond it, all outputs are still counted."""
-    values = [combination(number) for number in range(1, 257)]
+    """The rates are exact, whatever the number of sets of fields is."""
+    values = [combination(number) for number in range(1, 512)]
     store(client, *values, *values)
+    store(client, *values, *values[:100], first=len(values))  # the same values, and some others
+    stored = [*values, *values, *values[:100]]
     found = read(client)
-    assert (found["outputs"], found["counted_outputs"]) == (512, 512)
+    assert (found["outputs"], found["counted_outputs"]) == (len(stored), len(stored))
     fields = by_path(found["fields"])
     for bit in range(9):
-        assert fields[f"attributes.m{bit}"]["filled"] == 2 * filled(values, f"m{bit}")
-    assert fields["attributes.m0"]["range"] == {"min": 1, "max": 255}
-
-    more = [combination(number) for number in range(257, 512)]
-    store(client, *more, first=512)
-    store(client, *more, *values[:100], first=512)  # the same values again, and some new ones
-    found = read(client)
-    assert (found["outputs"], found["counted_outputs"]) == (512 + 255 + 100, 512 + 100)
-    fields = by_path(found["fields"])
-    count = 2 * filled(values, "m1") + filled(values[:100], "m1")
-    assert fields["attributes.m1"]["kinds"] == {"integer": count}
+        count = filled(stored, f"m{bit}")
+        assert fields[f"attributes.m{bit}"]["kinds"] == {"integer": count}
     assert fields["attributes.m1"]["range"] == {"min": 2, "max": 511}
     assert found["schema"]["properties"]["attributes"]["properties"].keys() == {
         f"m{bit}" for bit in range(9)
@@ -250,35 +270,113 @@ def test_combinations_of_nested_members_are_counted_by_field(client: Client) -> 
 
 
 @pytest.mark.thorough
-def test_names_that_vary_without_end_are_stored_and_not_counted(client: Client) -> None:
+def test_names_that_vary_without_end_do_not_hide_the_others(client: Client) -> None:
     values = [{"price": n, "prices": {f"{n}-{k}": k for k in range(5)}} for n in range(300)]
     store(client, *values)
     found = read(client)
-    assert found["outputs"] == 300
-    assert 0 < found["counted_outputs"] <= 256
+    assert (found["outputs"], found["counted_outputs"]) == (300, 300)
     assert len(found["fields"]) == 256
-    assert by_path(found["fields"])["price"]["filled"] == found["counted_outputs"]
+    fields = by_path(found["fields"])
+    assert (fields["price"]["filled"], fields["prices"]["filled"]) == (300, 300)
+    store(client, {"title": "a"}, {"title": ""}, first=300)
+    assert by_path(read(client)["fields"])["title"]["filled"] == 1
 
 
-def test_outputs_from_before_the_statistics_are_not_counted(
+def attributes(number: int, names: int, share: float) -> dict[str, Any]:
+    """A value in which this share of the attributes is filled, chosen at random."""
+    numbers = random.Random(number)
+    filled = [name for name in range(names) if numbers.random() < share]
+    return {"title": "a", "attributes": {f"a{name}": number for name in filled}}
+
+
+def kinds_of(values: list[dict[str, Any]]) -> dict[str, int]:
+    """The number of values in which each attribute is filled."""
+    return Counter(name for value in values for name in value["attributes"])
+
+
+@pytest.mark.thorough
+def test_optional_attributes_have_exact_rates_in_each_scrape(timed: Client, clock: Clock) -> None:
+    outputs = 100
+    for scrape in range(10):
+        values = [attributes(scrape * outputs + n, 15, 0.9) for n in range(outputs)]
+        store(timed, *values)
+        found = read(timed)
+        assert (found["outputs"], found["counted_outputs"]) == (outputs, outputs)
+        for fields in (found["fields"], found["scrapes"][0]["fields"]):
+            filled = {one["path"]: one["filled"] for one in fields if "." in one["path"]}
+            expected = kinds_of(values).items()
+            assert filled == {f"attributes.{name}": count for name, count in expected}
+        clock.move(seconds=HOUR)
+
+
+@pytest.mark.thorough
+def test_thousands_of_sets_are_counted_exactly(client: Client) -> None:
+    values = [attributes(number, 40, 0.5) for number in range(3000)]
+    assert len({tuple(value["attributes"]) for value in values}) > 2900
+    for start in range(0, len(values), 1000):
+        store(client, *values[start : start + 1000], first=start)
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (3000, 3000)
+    filled = {one["path"]: one["filled"] for one in found["fields"] if "." in one["path"]}
+    assert filled == {f"attributes.{name}": count for name, count in kinds_of(values).items()}
+    sample = client.get("/v1/reviews/group/sample", params={"job_id": "job"})
+    assert "rare_shape" not in {one["reason"] for one in sample.json()["sample"]}
+
+
+def test_outputs_of_an_older_program_are_counted_when_they_are_stored_again(
     service: Service, client: Client
 ) -> None:
-    """They are counted from their next change on, and no schema is suggested until then."""
-    store(client, {"a": 1}, {"a": 2}, {"a": 3})
+    """No schema is suggested until all are counted. Unchanged outputs are counted, too."""
+    values = [{"a": number} for number in range(20)]  # so many that unchanged ones are not parsed
+    store(client, *values)
     ids = [item["output_id"] for item in client.items("group")]
-    for table in ("job_statistics", "job_shapes"):
-        execute_sql(service.settings, f"DELETE FROM {table} WHERE {OF_JOB}", bytes.fromhex(ids[0]))
-    execute_sql(
-        service.settings, f"UPDATE outputs SET shape = NULL WHERE {OF_JOB}", bytes.fromhex(ids[0])
-    )
+    counts = """field_counts = '[]', scrape_counts = '{"5":20}'"""
+    for change in (
+        f"UPDATE job_statistics SET {counts}",
+        "UPDATE outputs SET fields = NULL, shape = 5",
+    ):
+        execute_sql(service.settings, f"{change} WHERE {OF_JOB}", bytes.fromhex(ids[0]))
     found = read(client)
-    assert (found["outputs"], found["counted_outputs"]) == (3, 0)
+    assert (found["outputs"], found["counted_outputs"], found["fields"]) == (20, 0, [])
+    assert client.get("/v1/reviews/group/sample", params={"job_id": "job"}).status_code == 200
 
-    store(client, {"a": 1}, {"a": "text"})
-    client.delete(f"/v1/outputs/group/{ids[2]}")
+    store(client, {"a": "text"})
+    client.delete(f"/v1/outputs/group/{ids[19]}")
     found = read(client)
-    assert (found["outputs"], found["counted_outputs"]) == (2, 1)
+    assert (found["outputs"], found["counted_outputs"]) == (19, 1)
     assert by_path(found["fields"])["a"]["kinds"] == {"string": 1}
     assert "properties" not in found["schema"]
-    store(client, {"a": 5})
-    assert read(client)["schema"]["required"] == ["a"]
+    store(client, *values[1:19], first=1)
+    for _ in range(2):
+        found = read(client)
+        assert (found["outputs"], found["counted_outputs"]) == (19, 19)
+        assert by_path(found["fields"])["a"]["kinds"] == {"integer": 18, "string": 1}
+        assert found["scrapes"][0]["outputs"] == 19
+        assert found["schema"]["required"] == ["a"]
+        store(client, *values[1:19], first=1)  # they are counted once
+
+
+def test_a_scrape_counts_an_output_once_that_is_deleted_and_stored_again(
+    timed: Client, clock: Clock
+) -> None:
+    def scrape() -> tuple[int, dict[str, Any]]:
+        newest = read(timed)["scrapes"][0]
+        return newest["outputs"], {one["path"]: one["kinds"] for one in newest["fields"]}
+
+    def delete_all() -> None:
+        for item in timed.items("group"):
+            timed.delete(f"/v1/outputs/group/{item['output_id']}")
+
+    store(timed, {"a": 1}, {"a": 2})
+    delete_all()
+    assert scrape() == (2, {"a": {"integer": 2}})
+    store(timed, {"a": 1})
+    assert scrape() == (2, {"a": {"integer": 2}})
+    delete_all()
+    store(timed, {"a": "other"}, {"b": 1})
+    assert scrape() == (2, {"a": {"string": 1}, "b": {"integer": 1}})
+    delete_all()
+    clock.move(seconds=HOUR)
+    store(timed, {"a": 1})
+    assert scrape() == (1, {"a": {"integer": 1}})
+    assert read(timed)["scrapes"][1]["outputs"] == 2

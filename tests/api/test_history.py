@@ -126,6 +126,43 @@ def test_the_history_lists_versions_with_their_changed_fields(client: Client) ->
     assert (versions[2]["fields"], versions[2]["value_hash"]) == ([], first["value_hash"])
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_large", [False, True])
+def test_repetitions_in_a_batch_are_versions_like_those_of_several_requests(
+    service: Service, is_large: bool
+) -> None:
+    """They give the same history, approved view, feed and statistics."""
+    text = "x" * 400_000 if is_large else "x"  # a large batch is prepared in another process
+    values = [("a", 1), ("b", 5), ("a", "2"), ("a", "2"), ("c", 1), ("a", 3.5), ("b", 4)]
+    batch = [output(1, key=key, data={"value": value, key: text}) for key, value in values] * 4
+
+    def results(*batches: list[dict[str, Any]]) -> Any:
+        with service.client() as client:
+            client.store("group", output(1, key="a", data={"value": 0}))
+            review(client, "approved")
+            sent = [client.store("group", *one)["results"] for one in batches]
+            ids = [result["output_id"] for one in sent for result in one]
+            changes = [result["change"] for one in sent for result in one]
+            histories = {
+                key: [
+                    {name: version[name] for name in ("change", "is_approved", "value_hash")}
+                    for version in history(client, output_id)
+                ]
+                for (key, _), output_id in zip(values, ids, strict=False)
+            }
+            fields = client.get("/v1/groups/group/fields").json()
+            for scrape in fields["scrapes"]:
+                del scrape["started"], scrape["last_seen"]
+            view = [item["data"] for item in client.items("group", approved="true")]
+            order = [change["output"]["data"] for change in read_changes(client)["changes"]]
+            return changes, histories, fields, view, order
+
+    found = results(batch)
+    assert found == results(*([one] for one in batch))
+    assert len(found[1]["a"]) > 8
+    assert found[2]["fields"][-1]["kinds"] == {"integer": 2, "number": 1}
+
+
 def test_a_deletion_is_part_of_the_history(client: Client) -> None:
     first = store(client, {"price": 1})
     output_id = first["output_id"]

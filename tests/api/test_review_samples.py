@@ -150,6 +150,16 @@ def test_a_quarter_is_unusual(client: Client) -> None:
     assert "number" in unusual[results[0]["output_id"]]["detail"]
 
 
+def test_an_outlier_of_a_large_batch_is_in_the_sample(client: Client) -> None:
+    prices = [99_999 if number == 17 else 100 for number in range(60)]
+    batch = [output(number, data={"price": price}) for number, price in enumerate(prices)]
+    results = client.store("group", *batch)["results"]
+    found = read(client, seed="s", size=4)
+    [extreme] = [one for one in found["sample"] if one["detail"]]
+    assert extreme["detail"] == "price is unusually large: 99999"
+    assert extreme["output"]["output_id"] == results[17]["output_id"]
+
+
 def test_an_approval_as_of_the_sample_skips_what_came_later(client: Client) -> None:
     stored = store(client, 3)
     found = read(client)

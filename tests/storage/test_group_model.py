@@ -45,7 +45,8 @@ STEPS = 40 if EXAMPLES else 20
 JOBS, KEYS = st.sampled_from("ab"), st.sampled_from("xy")
 SENT = st.builds(Sent, JOBS, KEYS, st.integers(0, 4), st.integers(0, 1))
 KEEP_VERSIONS = st.sampled_from([None, 0, 1, 2])
-BATCH = st.lists(SENT, min_size=1, max_size=5)
+# A batch has each output once: the feed, from which positions come, shows only its last value.
+BATCH = st.lists(SENT, min_size=1, max_size=5, unique_by=lambda sent: (sent.job, sent.key))
 STATUSES = st.sampled_from(["approved", "approved", "changes_requested", "rejected", "pending"])
 STEPS_AGO = st.none() | st.integers(0, 2)
 APPROVAL = {"approved": True, "changes_requested": False, "rejected": False}

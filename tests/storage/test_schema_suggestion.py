@@ -11,13 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.storage.statistics.shapes import (
-    OTHER,
-    Field,
-    FieldTable,
-    decode_fields,
-    encode_fields,
-)
+from gleanery.storage.statistics.documents import JobFields
+from gleanery.storage.statistics.shapes import FieldTable
 from gleanery.storage.statistics.suggestion import suggest_schema
 from gleanery.storage.statistics.summary import Summary
 from gleanery.values import json_text
@@ -49,31 +44,22 @@ def validate() -> Iterator[Validate]:
         runner.run(validator.close())
 
 
-def summarize(values: list[dict[str, Any]], max_shapes: int) -> Summary:
-    """Counts the shapes as a job does that counts only some of them separately."""
-    fields: dict[int, list[Field] | None] = {}
-    other: set[Field] = set()
-    counts = dict[int, int]()
-    table = FieldTable()
+def summarize(values: list[dict[str, Any]]) -> Summary:
+    """Counts the fields as a job does."""
+    fields, table = JobFields(), FieldTable()
     for value in values:
-        found = table.classify(value)
-        number = found.shape if found.shape in fields or len(fields) < max_shapes else OTHER
-        decoded = decode_fields(table.fields_json(found))
-        assert decoded is not None
-        if number == OTHER:
-            other.update(decoded)
-        else:
-            fields[number] = decoded
-        counts[number] = counts.get(number, 0) + 1
+        slots = [fields.find_slot(table[number]) for number in table.classify(value).numbers]
+        bits = sum(1 << slot for slot in slots if slot is not None)
+        fields.change_counts({bits.to_bytes(100, "little"): 1})
     summary = Summary()
-    summary.add(counts, fields | {OTHER: decode_fields(encode_fields([*other]))})
+    summary.add_job(fields)
     return summary
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(values=st.lists(OBJECTS, min_size=1, max_size=6), max_shapes=st.integers(1, 6))
+@given(values=st.lists(OBJECTS, min_size=1, max_size=6))
 def test_every_stored_value_meets_the_suggestion(
-    validate: Validate, values: list[dict[str, Any]], max_shapes: int
+    validate: Validate, values: list[dict[str, Any]]
 ) -> None:
-    schema = json_text.encode(suggest_schema(summarize(values, max_shapes))).decode()
+    schema = json_text.encode(suggest_schema(summarize(values))).decode()
     assert validate(schema, values) == []

@@ -136,6 +136,17 @@ _UNDO = {
     "compatibility": _Undo({"migrations": "compatible_from"}),
     "job_prefix": _Undo({}),
     "organization_usage": _Undo({}, "organization_usage"),
+    "field_counts": _Undo(
+        {"outputs": "fields", "job_statistics": "field_counts"},
+        "deleted_in_scrape",
+        script="""
+            ALTER TABLE job_statistics ADD COLUMN shape_counts TEXT NOT NULL DEFAULT '[]';
+            CREATE TABLE job_shapes (
+                organization_id BIGINT NOT NULL, group_id BIGINT NOT NULL, job_id BIGINT NOT NULL,
+                shape BIGINT NOT NULL, fields TEXT,
+                PRIMARY KEY (organization_id, group_id, job_id, shape));
+        """,
+    ),
 }
 
 

@@ -23,7 +23,6 @@ from gleanery.storage.outputs.large_batches import (
 )
 from gleanery.storage.outputs.preparation import PreparedOutput, idempotent_request, prepare
 from gleanery.storage.outputs.rules import Rules
-from gleanery.storage.statistics.shapes import ValueFields, to_double
 from gleanery.values import json_text
 
 _MAX_MEMORY_BYTES = 4 * 1024**3
@@ -60,14 +59,10 @@ def respond(request: PreparationRequest) -> PreparationResponse:
         request.organization_id, request.group, request.key_fields, request.identity_format
     )
     prepared = prepare(batch, rules, identities, parse_all=True)
-    outputs = [
-        output._replace(fields=_encodable(output.fields))
-        for output in prepared.outputs
-        if isinstance(output, PreparedOutput)
-    ]
+    outputs = [output for output in prepared.outputs if isinstance(output, PreparedOutput)]
     return PreparationResponse(
         [
-            LargePreparedOutput(output, _data_start(source))
+            _encodable(output, _data_start(source))
             for output, source in zip(outputs, batch.parsed, strict=True)
         ],
         request_hashes=_request_hashes(request, batch),
@@ -76,9 +71,18 @@ def respond(request: PreparationRequest) -> PreparationResponse:
     )
 
 
-def _encodable(fields: ValueFields) -> ValueFields:
-    """Makes the measures doubles, because an integer may be too long."""
-    return fields._replace(measures=[*map(to_double, fields.measures)])
+def _encodable(output: PreparedOutput, data_start: int) -> LargePreparedOutput:
+    """Return the output for the response, with integers that are too long for it as text."""
+    measures = output.fields.measures
+    long = {
+        index: str(measure)
+        for index, measure in enumerate(measures)
+        if type(measure) is int and not -(2**63) <= measure < 2**63
+    }
+    if long:
+        short = [0 if index in long else measure for index, measure in enumerate(measures)]
+        output = output._replace(fields=output.fields._replace(measures=short))
+    return LargePreparedOutput(output, data_start, long)
 
 
 def _parse(batch: LargeBatch) -> Batch:

@@ -189,7 +189,8 @@ class LockedGroup:
         key = (self.organization_id, self.group_id)
         found = await self.transaction.fetch_many(_FIND_JOB, [(*key, name) for name in names])
         jobs: dict[str, int] = {row[0]: row[1] for row in found}
-        self._new_waiting = [row[1] for row in found if row[2] is None]
+        waiting = [*self._new_waiting, *(row[1] for row in found if row[2] is None)]
+        self._new_waiting = [*dict.fromkeys(waiting)]
         missing = [(*key, name, self.now) for name in names if name not in jobs]
         created = await self.transaction.fetch_many(_CREATE_JOB, missing)
         return jobs | {row[0]: row[1] for row in created}

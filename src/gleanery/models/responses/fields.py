@@ -56,7 +56,8 @@ class FieldOut(ScrapedField):
         ValueRange | None,
         Field(
             description="Of all numbers that were stored, also those that were replaced or deleted "
-            "later. null if there was none."
+            "later, while any output has the field. Integers are exact, up to the range of a "
+            "double. null if there was none."
         ),
     ]
     length: Annotated[
@@ -93,9 +94,9 @@ class FieldsOut(TypedDict):
     counted_outputs: Annotated[
         int,
         Field(
-            description="Outputs whose fields are counted. Not counted are outputs that were last "
-            "changed before the service counted fields, those beyond 256 different sets of "
-            "fields in a job, and jobs after the first ones with millions of fields."
+            description="Outputs whose fields are counted. Not counted are outputs that an older "
+            "version of the service has stored, until they are stored again, and jobs after the "
+            "first ones with millions of fields."
         ),
     ]
     fields: Annotated[

@@ -112,7 +112,7 @@ _GROUP_TABLES = (
     _of_group("view_tombstones", "seq", "group_id, seq", 0),
     _of_group("reviews", "id", "id", 0),
     _of_group("job_scrapes", "job_id", "group_id, job_id", 0),
-    _of_group("job_shapes", "job_id", "group_id, job_id", 0),
+    _of_group("deleted_in_scrape", "job_id", "group_id, job_id", 0),
     _of_group("job_statistics", "job_id", "group_id, job_id", 0),
     _of_group("jobs", "name", "id", ""),
     _of_group("country_counts", "country", "group_id, country", ""),

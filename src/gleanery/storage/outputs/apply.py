@@ -24,11 +24,11 @@ from gleanery.storage.statistics.shapes import FieldTable
 # statistics a planner could choose an index that begins with the group, and scan it.
 _COLUMNS = """
     outputs.identity, sent_hash, id, content_hash, outputs.seq, approved, created_seq, job_id,
-    country, file_ids, history_seq, shape, last_scraped_at
+    country, file_ids, history_seq, fields, last_scraped_at
 """
 FETCH_ROWS = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
 FETCH_UNPARSED = """
-SELECT identity, id, sent_hash, content_hash, seq, job_id, shape, last_scraped_at FROM outputs
+SELECT identity, id, sent_hash, content_hash, seq, job_id, fields, last_scraped_at FROM outputs
 WHERE organization_id = $1 AND identity = $2
 """
 FETCH_WITH_VERSIONS = (
@@ -45,7 +45,7 @@ class UnchangedRow(NamedTuple):
     content_hash: bytes
     seq: int
     job_id: int
-    shape: int | None
+    fields: bytes | None
     last_scraped_at: int
 
 
@@ -83,11 +83,33 @@ async def apply_batch(
             return stored
     if (locked.key_fields, locked.schema, locked.identity_format) != batch.rules:
         raise RulesChanged
-    response = summarize(await _apply(locked, batch.outputs, batch.fields), batch)
+    results = []
+    for outputs in _without_repetitions(batch.outputs):
+        results += await _apply(locked, outputs, batch.fields)
+    response = summarize(results, batch)
     if request is not None:
         await request.save_response(transaction, response, locked.now)
     await locked.commit_counts()
     return response
+
+
+def _without_repetitions(
+    outputs: Sequence[UnparsedOutput | PreparedOutput],
+) -> Iterator[Sequence[UnparsedOutput | PreparedOutput]]:
+    """Split a batch where an output occurs again, so that each of its values has a version."""
+    seen = {output.identity for output in outputs}
+    if len(seen) == len(outputs):
+        yield outputs
+        return
+    start = 0
+    seen.clear()
+    for index, output in enumerate(outputs):
+        if output.identity in seen:
+            yield outputs[start:index]
+            start = index
+            seen.clear()
+        seen.add(output.identity)
+    yield outputs[start:]
 
 
 async def _apply(
@@ -118,13 +140,32 @@ async def _apply(
     same = [row for row in stored.values() if row.new_value is None]
     _count_new(locked, in_order.values())
     await reference_files(locked, in_order.values(), changed)
-    await statistics.record(locked, in_order.values(), [*unchanged.values(), *same], fields)
+    uncounted = [row for row in same if row.fields is None]
+    await _record_statistics(locked, in_order.values(), unchanged, same, parsed, fields)
     await _read_replaced(locked, in_order.values())
     _issue_numbers(locked, in_order.values())
     await rows.write(locked, in_order.values())
     await rows.write_sent_hashes(locked, same)
+    await rows.write_fields(locked, uncounted)
     await rows.write_last_scraped(locked, [*unchanged, *(row.identity for row in same)])
     return results
+
+
+async def _record_statistics(
+    locked: LockedGroup,
+    changed: Collection[OutputRow],
+    unchanged: UnchangedRows,
+    same: Sequence[OutputRow],
+    parsed: Sequence[PreparedOutput],
+    fields: FieldTable,
+) -> None:
+    """Count the outputs of the batch, also those that an older program has stored uncounted."""
+    changes = [(row, row.new_value.fields) for row in changed if row.new_value is not None]
+    counted = [row for row in same if row.fields is not None]
+    if len(counted) < len(same):
+        values = {output.identity: output.fields for output in parsed}
+        changes += [(row, values[row.identity]) for row in same if row.fields is None]
+    await statistics.record(locked, changes, [*unchanged.values(), *counted], fields)
 
 
 async def _fetch(locked: LockedGroup, outputs: Sequence[PreparedOutput]) -> RowsByIdentity:
@@ -171,7 +212,8 @@ async def _apply_pending_job(
     rows: list[OutputRow | UnchangedRow] = [*stored.values(), *unchanged.values()]
     pending = [row.identity for row in rows if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
-        await mutations.delete(locked, pending, is_whole_group=bulk_job.job_id is None)
+        is_whole_group = bulk_job.job_id is None
+        await mutations.delete(locked, pending, is_whole_group, is_bulk=True)
         for identity in pending:
             stored.pop(identity, None)
             unchanged.pop(identity, None)
@@ -184,7 +226,10 @@ async def _apply_pending_job(
 def _check_unparsed(
     stored: UnchangedRows, outputs: Sequence[UnparsedOutput | PreparedOutput]
 ) -> None:
-    """Raises UnparsedChanged unless every unparsed output is stored with the same bytes."""
+    """Raises UnparsedChanged unless every unparsed output is stored with the same bytes.
+
+    An output that an older program has stored is parsed, because its fields are not counted.
+    """
     changed = [
         index
         for index, output in enumerate(outputs)
@@ -196,7 +241,11 @@ def _check_unparsed(
 
 def _is_stored(stored: UnchangedRows, output: UnparsedOutput) -> bool:
     row = stored.get(output.identity)
-    return row is not None and has_same_bytes(output.raw_hash, row.sent_hash, row.content_hash)
+    return (
+        row is not None
+        and row.fields is not None
+        and has_same_bytes(output.raw_hash, row.sent_hash, row.content_hash)
+    )
 
 
 def _differs(row: OutputRow | None, output: PreparedOutput) -> bool:

@@ -52,6 +52,18 @@ class LargePreparedOutput(msgspec.Struct):
 
     output: PreparedOutput
     data_start: int
+    long_measures: dict[int, str] = {}
+    """Integers with more than 64 bits, by their index in the measures of its fields."""
+
+    @property
+    def complete_output(self) -> PreparedOutput:
+        if not self.long_measures:
+            return self.output
+        fields = self.output.fields
+        measures = [*fields.measures]
+        for index, digits in self.long_measures.items():
+            measures[index] = int(digits)
+        return self.output._replace(fields=fields._replace(measures=measures))
 
     @property
     def data_json(self) -> bytes:
@@ -80,7 +92,7 @@ class PreparationResponse(msgspec.Struct):
         return msgspec.structs.replace(self, outputs=kept, skipped=skipped)
 
     def to_batch(self, rules: Rules) -> PreparedBatch:
-        outputs = [large.output for large in self.outputs]
+        outputs = [large.complete_output for large in self.outputs]
         positions = [output.position for output in outputs]
         batch = PreparedBatch(batches.parsed_elsewhere(positions, self.skipped), rules, outputs)
         batch.fields = FieldTable(self.fields)

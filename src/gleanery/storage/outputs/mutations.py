@@ -39,7 +39,8 @@ SELECT 1 FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id
 """
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
-RETURNING identity, id, job_id, approved, view_seq, country, file_ids, shape
+RETURNING identity, id, job_id, approved, view_seq, country, file_ids, fields,
+    last_scraped_at
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
@@ -201,12 +202,16 @@ async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRa
     else:
         found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
     rows, done_seq = seq_range.first_step(found)
-    await delete(locked, [row[0] for row in rows], is_whole_group=job_id is None)
+    identities = [row[0] for row in rows]
+    await delete(locked, identities, is_whole_group=job_id is None, is_bulk=True)
     return done_seq
 
 
 async def delete(
-    locked: LockedGroup, identities: Collection[bytes], is_whole_group: bool = False
+    locked: LockedGroup,
+    identities: Collection[bytes],
+    is_whole_group: bool = False,
+    is_bulk: bool = False,
 ) -> int:
     """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed.
 
@@ -220,7 +225,7 @@ async def delete(
     locked.count_value_changes(len(deleted))
     tombstones, copied, removals = [], [], []
     references = Counter[bytes]()
-    for identity, id_, job_id, approved, view_seq, country, file_ids, _ in deleted:
+    for identity, id_, job_id, approved, view_seq, country, file_ids, *_ in deleted:
         references.subtract(split_ids(file_ids))
         locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = locked.next_sequence_number()
@@ -233,7 +238,11 @@ async def delete(
     await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await approved_view.add_tombstones(locked, removals)
     await approved_view.delete_copies(locked, copied)
-    await statistics.subtract(locked, [(row[0], row[2], row[-1]) for row in deleted])
+    await statistics.subtract(
+        locked,
+        [statistics.DeletedOutput(row[0], row[2], *row[-2:]) for row in deleted],
+        is_bulk=is_bulk,
+    )
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)

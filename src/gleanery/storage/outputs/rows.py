@@ -23,16 +23,17 @@ _INSERT = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, last_scraped_at, item,
      sent_hash, content_hash, url_hash, country, region, file_ids,
-     shape, id, group_id, job_id, created_seq, version_seq)
+     fields, id, group_id, job_id, created_seq, version_seq)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 """
 _UPDATE = """
 UPDATE outputs SET
     seq = $3, approved = $4, last_scraped_at = $5, item = $6, sent_hash = $7,
-    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12, shape = $13,
+    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12, fields = $13,
     version_seq = $3, history_seq = $14
 WHERE organization_id = $1 AND identity = $2
 """
+_UPDATE_FIELDS = "UPDATE outputs SET fields = $3 WHERE organization_id = $1 AND identity = $2"
 _UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
 UPDATE_SEQ = f"""
 UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, view_seq = $7, item = CAST(
@@ -63,7 +64,8 @@ class OutputRow:
     country: str | None
     file_ids: bytes = b""
     history_seq: int = 0
-    shape: int | None = None
+    fields: bytes | None = None
+    """The bitmap of its fields; see ``statistics``."""
     last_scraped_at: int = 0
     version_seq: int | None = None
     """Where the stored version began, for its history; None if it was not read with the row."""
@@ -124,6 +126,13 @@ async def write_sent_hashes(locked: LockedGroup, rows: Iterable[OutputRow]) -> N
     await locked.transaction.execute_many(_UPDATE_SENT_HASH, changed)
 
 
+async def write_fields(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
+    """Write the bitmaps of unchanged outputs that were not counted before."""
+    key = locked.organization_id
+    changed = [(key, row.identity, row.fields) for row in rows]
+    await locked.transaction.execute_many(_UPDATE_FIELDS, changed)
+
+
 async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -> None:
     """Writes the date of the last scrape of unchanged outputs."""
     now = locked.scrape_time
@@ -175,7 +184,7 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
         row.country,
         value.region,
         row.file_ids,
-        row.shape,
+        row.fields,
     )
 
 

@@ -211,7 +211,8 @@ CREATE TABLE outputs (
     version_seq     BIGINT  NOT NULL DEFAULT 0,   -- seq at which its value was stored
     history_seq     BIGINT  NOT NULL DEFAULT 0,   -- open segment in output_history; 0: none
     view_seq        BIGINT  NOT NULL DEFAULT 0,   -- where it entered the approved view; 0: not in it
-    shape           BIGINT,                       -- see job_shapes; null: unknown
+    shape           BIGINT,                       -- not used any more
+    fields          BYTEA,                        -- see job_statistics; null: not counted
     PRIMARY KEY (identity, organization_id)
 ) WITH (toast_tuple_target = 8160, fillfactor = 50);
 
@@ -353,29 +354,21 @@ CREATE TABLE view_tombstones (
     PRIMARY KEY (organization_id, group_id, seq)
 );
 
--- Field statistics. A shape is the set of the fields of a value, with their kinds; shape 0 stands
--- for all shapes that are not counted separately. The columns in JSON: see storage/statistics.
+-- Field statistics: which fields the outputs of a job have, how often, and with which values. The
+-- columns in JSON: see storage/statistics.
 
--- The outputs of a job by shape, the ranges of its fields, and its current scrape.
+-- The fields of the outputs of a job with their slots and counts, their ranges, and the current
+-- scrape. outputs.fields is a bitmap of slots.
 CREATE TABLE job_statistics (
     organization_id   BIGINT  NOT NULL,
     group_id          BIGINT  NOT NULL,
     job_id            BIGINT  NOT NULL,
     scrape_started_at BIGINT  NOT NULL,
     scrape_seen_at    BIGINT  NOT NULL,
-    scrape_counts     TEXT    NOT NULL,           -- outputs by shape
-    shape_counts      TEXT    NOT NULL,           -- outputs by shape, with examples
+    scrape_counts     TEXT    NOT NULL,           -- outputs by slot
     ranges            TEXT    NOT NULL,
+    field_counts      TEXT    NOT NULL DEFAULT '[]',  -- outputs by field, with examples
     PRIMARY KEY (organization_id, group_id, job_id)
-);
-
-CREATE TABLE job_shapes (
-    organization_id BIGINT  NOT NULL,
-    group_id        BIGINT  NOT NULL,
-    job_id          BIGINT  NOT NULL,
-    shape           BIGINT  NOT NULL,
-    fields          TEXT,                         -- null: too many
-    PRIMARY KEY (organization_id, group_id, job_id, shape)
 );
 
 -- Scrapes that have ended.
@@ -385,8 +378,18 @@ CREATE TABLE job_scrapes (
     job_id          BIGINT  NOT NULL,
     started_at      BIGINT  NOT NULL,
     seen_at         BIGINT  NOT NULL,
-    counts          TEXT    NOT NULL,             -- outputs by shape
+    counts          TEXT    NOT NULL,             -- outputs by field
     PRIMARY KEY (organization_id, group_id, job_id, started_at)
+);
+
+-- Deleted outputs that the current scrape of their job has seen.
+CREATE TABLE deleted_in_scrape (
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    job_id          BIGINT  NOT NULL,
+    identity        BYTEA   NOT NULL,
+    fields          BYTEA   NOT NULL,
+    PRIMARY KEY (organization_id, group_id, job_id, identity)
 );
 
 -- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs

@@ -209,7 +209,8 @@ CREATE TABLE outputs (
     version_seq     INTEGER NOT NULL DEFAULT 0,   -- seq at which its value was stored
     history_seq     INTEGER NOT NULL DEFAULT 0,   -- open segment in output_history; 0: none
     view_seq        INTEGER NOT NULL DEFAULT 0,   -- where it entered the approved view; 0: not in it
-    shape           INTEGER,                      -- see job_shapes; null: unknown
+    shape           INTEGER,                      -- not used any more
+    fields          BLOB,                         -- see job_statistics; null: not counted
     UNIQUE (identity, organization_id)
 ) STRICT;
 
@@ -324,30 +325,22 @@ CREATE TABLE view_tombstones (
     PRIMARY KEY (organization_id, group_id, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Field statistics. A shape is the set of the fields of a value, with their kinds; shape 0 stands
--- for all shapes that are not counted separately. The columns in JSON: see storage/statistics.
+-- Field statistics: which fields the outputs of a job have, how often, and with which values. The
+-- columns in JSON: see storage/statistics.
 
--- The outputs of a job by shape, the ranges of its fields, and its current scrape.
+-- The fields of the outputs of a job with their slots and counts, their ranges, and the current
+-- scrape. outputs.fields is a bitmap of slots.
 CREATE TABLE job_statistics (
     organization_id   INTEGER NOT NULL,
     group_id          INTEGER NOT NULL,
     job_id            INTEGER NOT NULL,
     scrape_started_at INTEGER NOT NULL,
     scrape_seen_at    INTEGER NOT NULL,
-    scrape_counts     TEXT    NOT NULL,           -- outputs by shape
-    shape_counts      TEXT    NOT NULL,           -- outputs by shape, with examples
+    scrape_counts     TEXT    NOT NULL,           -- outputs by slot
     ranges            TEXT    NOT NULL,
+    field_counts      TEXT    NOT NULL DEFAULT '[]',  -- outputs by field, with examples
     PRIMARY KEY (organization_id, group_id, job_id)
 ) STRICT;
-
-CREATE TABLE job_shapes (
-    organization_id INTEGER NOT NULL,
-    group_id        INTEGER NOT NULL,
-    job_id          INTEGER NOT NULL,
-    shape           INTEGER NOT NULL,
-    fields          TEXT,                         -- null: too many
-    PRIMARY KEY (organization_id, group_id, job_id, shape)
-) STRICT, WITHOUT ROWID;
 
 -- Scrapes that have ended.
 CREATE TABLE job_scrapes (
@@ -356,8 +349,18 @@ CREATE TABLE job_scrapes (
     job_id          INTEGER NOT NULL,
     started_at      INTEGER NOT NULL,
     seen_at         INTEGER NOT NULL,
-    counts          TEXT    NOT NULL,             -- outputs by shape
+    counts          TEXT    NOT NULL,             -- outputs by field
     PRIMARY KEY (organization_id, group_id, job_id, started_at)
+) STRICT, WITHOUT ROWID;
+
+-- Deleted outputs that the current scrape of their job has seen.
+CREATE TABLE deleted_in_scrape (
+    organization_id INTEGER NOT NULL,
+    group_id        INTEGER NOT NULL,
+    job_id          INTEGER NOT NULL,
+    identity        BLOB    NOT NULL,
+    fields          BLOB    NOT NULL,
+    PRIMARY KEY (organization_id, group_id, job_id, identity)
 ) STRICT, WITHOUT ROWID;
 
 -- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs

@@ -1,30 +1,34 @@
 """The statistics of a job as they are stored: one row, which a batch reads and writes once.
 
-The row has the number of outputs of each shape, the ranges and the current scrape. The fields of a
-shape, and the scrapes that have ended, are rows of their own, because they rarely change.
+The row has the fields of the job's outputs with their counts, the ranges, and the current scrape.
+Each kind of a field has a slot, a small number. The column ``outputs.fields`` is a bitmap of slots:
+the fields with which an output is counted. So an output that is replaced or deleted is subtracted
+exactly, and it is not parsed. A slot can get another meaning when no output has it any more.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import count
 
 import msgspec
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics.ranges import Ranges, decode_ranges, encode_ranges
-from gleanery.storage.statistics.shapes import OTHER
+from gleanery.storage.statistics.shapes import Column, Field, Names
 
-MAX_SHAPES = 256
-"""Shapes of a job that are counted separately."""
+MAX_NAMES = {0: 1, 1: 512, 2: 1024}
+"""Fields of a job: the members of its values, and the members of objects in them."""
 _MAX_EXAMPLES = 4
-_MANY_SHAPES = 32  # with more, a shape gets one example, because a batch writes all of them
+_OBJECT = "object"
+_BITS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
 
 # The statement has no plus sign and no join: it runs once per batch for all its jobs.
 _SELECT = """
-SELECT job_id, scrape_started_at, scrape_seen_at, scrape_counts, shape_counts, ranges
+SELECT job_id, scrape_started_at, scrape_seen_at, scrape_counts, field_counts, ranges
 FROM job_statistics WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 # Without the long columns, which only changed outputs need.
@@ -35,12 +39,12 @@ FROM job_statistics WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 _INSERT = """
 INSERT INTO job_statistics
     (organization_id, group_id, job_id, scrape_started_at, scrape_seen_at, scrape_counts,
-     shape_counts, ranges)
+     field_counts, ranges)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
 _UPDATE = """
 UPDATE job_statistics SET scrape_started_at = $4, scrape_seen_at = $5, scrape_counts = $6,
-    shape_counts = $7, ranges = $8
+    field_counts = $7, ranges = $8
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 # A scrape without changes writes only these columns, which are short.
@@ -50,122 +54,305 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 
 
-class CountedShape(msgspec.Struct, array_like=True, gc=False):
-    """The number of a job's outputs with one shape, and the identities of some of them.
+class CountedKind(msgspec.Struct, array_like=True, gc=False):
+    """A kind of a field: its slot, the number of outputs that have it, and some of them."""
 
-    The identities are one text, because a batch reads and writes those of all shapes.
-    """
-
+    slot: int
     output_count: int = 0
-    examples_hex: str = ""
+    examples: list[int] = []
+    """Indexes of ``JobFields.identities``."""
+
+
+class CountedField(msgspec.Struct, array_like=True):
+    """A field of a job's outputs, and outputs that lack it although they could have it."""
+
+    names: Names
+    kinds: dict[str, CountedKind] = {}
+    missing: list[int] = []
 
     @property
-    def examples(self) -> list[bytes]:
-        return [bytes.fromhex(example) for example in self.examples_hex.split()]
+    def output_count(self) -> int:
+        return sum(kind.output_count for kind in self.kinds.values())
 
-    def add(self, identities: Sequence[bytes], max_examples: int) -> None:
-        self.output_count += len(identities)
-        examples = self.examples_hex.split()
-        if len(examples) < max_examples:
-            examples += [identity.hex() for identity in identities[:max_examples]]
-            self.examples_hex = " ".join(examples[:max_examples])
+    @property
+    def object_count(self) -> int:
+        """The number of outputs in which the field is an object with members."""
+        return self.kinds[_OBJECT].output_count if _OBJECT in self.kinds else 0
 
-    def subtract(self, identities: Sequence[bytes]) -> None:
-        self.output_count -= len(identities)
-        for identity in identities:
-            if (example := identity.hex()) in self.examples_hex:
-                kept = [one for one in self.examples_hex.split() if one != example]
-                self.examples_hex = " ".join(kept)
+    @property
+    def slots(self) -> int:
+        """A bitmap of the slots of all kinds."""
+        return sum(1 << kind.slot for kind in self.kinds.values())
 
 
-class _StoredShapes(msgspec.Struct, array_like=True):
-    """The column ``shape_counts``."""
+class JobFields(msgspec.Struct, array_like=True, dict=True):
+    """The column ``field_counts``: the fields of the outputs of a job.
 
-    counted: dict[int, CountedShape] = {}
-    other_fields: set[int] | None = set()
+    Examples are the first outputs that were stored, as far as they still have the field.
+    """
+
+    counted: int = 0
+    """Outputs that are counted."""
+    listed: list[CountedField] = []
+    examples: list[int] = []
+    """Indexes of some outputs, whatever their fields are."""
+    identities: list[str] = []
+
+    @cached_property
+    def by_names(self) -> dict[Names, CountedField]:
+        return {field.names: field for field in self.listed}
+
+    @cached_property
+    def _kinds(self) -> dict[int, CountedKind]:
+        return {kind.slot: kind for field in self.listed for kind in field.kinds.values()}
+
+    @cached_property
+    def _name_counts(self) -> Counter[int]:
+        return Counter(len(field.names) for field in self.listed)
+
+    @cached_property
+    def _indexes(self) -> dict[str, int]:
+        return {identity: index for index, identity in enumerate(self.identities)}
+
+    @cached_property
+    def _free_slots(self) -> Iterator[int]:
+        return (slot for slot in count() if slot not in self._kinds)
+
+    def find_slot(self, field: Field) -> int | None:
+        """Return the slot of a field, which is added if it fits."""
+        found = self._find_field(field.names)
+        if found is None:
+            return None
+        kind = found.kinds.get(field.kind)
+        if kind is None:
+            kind = found.kinds[field.kind] = CountedKind(next(self._free_slots))
+            self._kinds[kind.slot] = kind
+        return kind.slot
+
+    def _find_field(self, names: Names) -> CountedField | None:
+        """Return a field, which is added if it and the object that it is in fit."""
+        found = self.by_names.get(names)
+        if found is None:
+            depth = len(names)
+            if self._name_counts[depth] == MAX_NAMES[depth]:
+                return None
+            if depth > 1 and self._find_field(names[:1]) is None:
+                return None
+            found = CountedField(names, {}, [*self._examples_without(names)])
+            self.listed.append(found)
+            self.by_names[names] = found
+            self._name_counts[depth] += 1
+        return found
+
+    def _examples_without(self, names: Names) -> Sequence[int]:
+        """Return outputs that could have a new field: those that were stored before it."""
+        if len(names) <= 1:
+            return self.examples
+        outer = self.by_names.get(names[:1])
+        objects = None if outer is None else outer.kinds.get(_OBJECT)
+        return () if objects is None else objects.examples
+
+    def change_counts(self, bitmaps: Mapping[bytes, int]) -> None:
+        """Add numbers of outputs by bitmap; negative ones are subtracted."""
+        self.counted += sum(bitmaps.values())
+        for slot, change in count_slots(bitmaps).items():
+            if slot in self._kinds:
+                self._kinds[slot].output_count += change
+
+    def is_example(self, identity: bytes) -> bool:
+        return identity.hex() in self._indexes
+
+    def add_examples(self, by_bitmap: Mapping[bytes, Sequence[tuple[int, bytes]]]) -> None:
+        """Add outputs as examples where these are few: the first ones, by their positions."""
+        found = defaultdict[int, list[tuple[int, bytes]]](list)
+        lists: dict[int, list[int]] = {}
+        open_slots = sum(
+            1 << kind.slot for kind in self._kinds.values() if len(kind.examples) < _MAX_EXAMPLES
+        )
+        open_fields = [
+            (field.missing, field.slots, self.objects_of(field.names))
+            for field in self.listed
+            if field.names and len(field.missing) < _MAX_EXAMPLES
+        ]
+        for bitmap, outputs in by_bitmap.items():
+            bits = int.from_bytes(bitmap, "little")
+            reached = [self._kinds[slot].examples for slot in _slots_of(bits & open_slots)]
+            reached += [
+                missing
+                for missing, slots, objects in open_fields
+                if not bits & slots and bits & objects == objects
+            ]
+            for examples in (self.examples, *reached):
+                found[id(examples)] += outputs[:_MAX_EXAMPLES]
+                lists[id(examples)] = examples
+        for key, outputs in found.items():
+            self._append(lists[key], sorted(outputs))
+
+    def objects_of(self, names: Names) -> int:
+        """Return a bitmap that an output has if it could have a field: the slot of its object."""
+        kinds = self.by_names[names[:1]].kinds
+        return 1 << kinds[_OBJECT].slot if len(names) > 1 and _OBJECT in kinds else 0
+
+    def _append(self, examples: list[int], outputs: Sequence[tuple[int, bytes]]) -> None:
+        for _, identity in outputs[: _MAX_EXAMPLES - len(examples)]:
+            text = identity.hex()
+            index = self._indexes.setdefault(text, len(self.identities))
+            if index == len(self.identities):
+                self.identities.append(text)
+            examples.append(index)
+
+    def remove_examples(self, identities: Iterable[bytes]) -> None:
+        """Remove outputs from all examples."""
+        removed = {self._indexes.get(identity.hex()) for identity in identities} - {None}
+        if removed:
+            for examples in self._all_examples():
+                examples[:] = [index for index in examples if index not in removed]
+            self._compact()
+
+    def _all_examples(self) -> Iterator[list[int]]:
+        yield self.examples
+        for field in self.listed:
+            yield field.missing
+            for kind in field.kinds.values():
+                yield kind.examples
+
+    def _compact(self) -> None:
+        """Remove the identities that no example refers to."""
+        used = sorted({index for examples in self._all_examples() for index in examples})
+        moved = {index: new for new, index in enumerate(used)}
+        for examples in self._all_examples():
+            examples[:] = [moved[index] for index in examples]
+        self.identities = [self.identities[index] for index in used]
+        self.__dict__.pop("_indexes", None)
+
+    def forget_unused(self, seen: Mapping[int, int]) -> list[CountedField]:
+        """Remove the fields that no output has, and kinds that the scrape has not seen either.
+
+        Return the removed fields.
+        """
+        unused = [field for field in self.listed if not field.output_count]
+        self.listed = [field for field in self.listed if field.output_count]
+        for field in self.listed:
+            field.kinds = {
+                name: kind
+                for name, kind in field.kinds.items()
+                if kind.output_count or seen.get(kind.slot)
+            }
+        for cached in ("by_names", "_kinds", "_name_counts", "_free_slots"):
+            self.__dict__.pop(cached, None)
+        self._compact()
+        return unused
 
 
-_decode_shapes = msgspec.json.Decoder(_StoredShapes).decode
-_decode_counts = msgspec.json.Decoder(dict[int, int]).decode
+class ScrapeCounts(msgspec.Struct, array_like=True):
+    """The column ``scrape_counts``: the outputs that the current scrape has seen."""
+
+    outputs: int = 0
+    by_slot: dict[int, int] = {}
+    deleted: int = 0
+    """How many of them are deleted; the table ``deleted_in_scrape`` has these."""
+
+    def change(self, bitmaps: Mapping[bytes, int]) -> None:
+        """Add numbers of outputs by bitmap; negative ones are subtracted."""
+        self.outputs += sum(bitmaps.values())
+        for slot, change in count_slots(bitmaps).items():
+            self.by_slot[slot] = self.by_slot.get(slot, 0) + change
+
+
+_decode_fields = msgspec.json.Decoder(JobFields).decode
+_decode_scrape = msgspec.json.Decoder(ScrapeCounts).decode
+
+
+def count_slots(bitmaps: Mapping[bytes, int]) -> dict[int, int]:
+    """Return the number of outputs by slot. Bytes are counted first, because bits are many."""
+    by_byte = defaultdict[tuple[int, int], int](int)
+    for bitmap, outputs in bitmaps.items():
+        for place in enumerate(bitmap):
+            by_byte[place] += outputs
+    by_slot = dict[int, int]()
+    for (index, byte), outputs in by_byte.items():
+        for bit in _BITS[byte]:
+            slot = 8 * index + bit
+            by_slot[slot] = by_slot.get(slot, 0) + outputs
+    return by_slot
+
+
+def _slots_of(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 class JobStatistics:
     """The statistics of one job; decodes what is needed.
 
-    Only ``load_values`` adds the shapes and ranges of a job that was loaded without them.
+    Only ``load_values`` adds the fields and ranges of a job that was loaded without them.
     """
 
     def __init__(self, job_id: int, row: Row | None = None) -> None:
         self.job_id = job_id
         self.is_new = row is None
         self.values_changed = False
-        started_at, seen_at, counts, *values = row or (0, 0, "{}", "[]", "[]")
+        self.forgets_deleted = False
+        """True if the rows of ``deleted_in_scrape`` are of no use any more."""
+        started_at, seen_at, counts, *values = row or (0, 0, "[]", "[]", "[]")
         self.started_at: int = started_at
         self.seen_at: int = seen_at
-        self.seen = decode_counts(counts)
-        """Outputs of the current scrape by shape."""
+        # Before the migration "field_counts", it had counts of shapes, in an object.
+        self.seen = _decode_scrape(counts if counts.startswith("[") else "[]")
+        """Outputs of the current scrape."""
         self.values: Sequence[str] = values
-        """The columns ``shape_counts`` and ``ranges``, as they are stored; empty if not loaded."""
+        """The columns ``field_counts`` and ``ranges``, as they are stored; empty if not loaded."""
 
     @cached_property
-    def _stored_shapes(self) -> _StoredShapes:
-        return _decode_shapes(self.values[0])
-
-    @property
-    def shapes(self) -> dict[int, CountedShape]:
-        """Each shape that has a definition, also if no output has it at present."""
-        return self._stored_shapes.counted
-
-    @property
-    def other_fields(self) -> set[int] | None:
-        """Numbers of the fields that the definition of ``OTHER`` has; None stands for any field."""
-        return self._stored_shapes.other_fields
-
-    @other_fields.setter
-    def other_fields(self, numbers: set[int] | None) -> None:
-        self._stored_shapes.other_fields = numbers
+    def fields(self) -> JobFields:
+        return _decode_fields(self.values[0])
 
     @cached_property
     def ranges(self) -> Ranges:
         return decode_ranges(self.values[1])
 
     @property
+    def scrape_columns(self) -> tuple[int, int, str]:
+        """The columns of the current scrape."""
+        by_slot = {slot: outputs for slot, outputs in self.seen.by_slot.items() if outputs}
+        self.seen.by_slot = by_slot
+        return self.started_at, self.seen_at, msgspec.json.encode(self.seen).decode()
+
+    @property
     def value_columns(self) -> tuple[str, str]:
-        """The columns ``shape_counts`` and ``ranges``."""
-        shapes = msgspec.json.encode(self._stored_shapes)
-        return shapes.decode(), encode_ranges(self.ranges)
+        """The columns ``field_counts`` and ``ranges``."""
+        return msgspec.json.encode(self.fields).decode(), encode_ranges(self.ranges)
 
-    def number_of(self, shape: int) -> int:
-        """Returns the number under which a shape is counted. A new one is added if it fits."""
-        shapes = self.shapes
-        if shape in shapes:
-            return shape
-        number = shape if len(shapes) - (OTHER in shapes) < MAX_SHAPES else OTHER
-        if number not in shapes:
-            shapes[number] = CountedShape()
-        return number
+    def seen_fields(self) -> Iterator[tuple[Names, dict[str, int]]]:
+        """Yield the fields that the current scrape has seen, with the number of each kind."""
+        seen = self.seen.by_slot
+        for field in self.fields.listed:
+            kinds = {name: seen.get(kind.slot, 0) for name, kind in field.kinds.items()}
+            if any(kinds.values()):
+                yield field.names, kinds
 
-    def add(self, identities_by_shape: Mapping[int, Sequence[bytes]]) -> None:
-        """Counts outputs."""
-        shapes = self.shapes
-        max_examples = 1 if len(shapes) > _MANY_SHAPES else _MAX_EXAMPLES
-        for shape, identities in identities_by_shape.items():
-            shapes[shape].add(identities, max_examples)
+    def begin_scrape(self, now: int) -> None:
+        """Begin a new scrape, and forget what only the last one had."""
+        self.started_at, self.seen = now, ScrapeCounts()
+        self.forget_unused()
 
-    def subtract(self, identities_by_shape: Mapping[int, Sequence[bytes]]) -> None:
-        """Subtracts outputs that have another shape now, or that are deleted."""
-        shapes = self.shapes
-        for shape, identities in identities_by_shape.items():
-            shapes[shape].subtract(identities)
+    def forget_unused(self) -> None:
+        """Make room: forget the fields that no output has, also those of the current scrape."""
+        if not self.values:
+            return
+        for field in self.fields.forget_unused(self.seen.by_slot):
+            for kind in field.kinds.values():
+                self.seen.by_slot.pop(kind.slot, None)
+            for is_length in (True, False):
+                self.ranges.pop(Column(field.names, is_length), None)
+        self.values_changed = True
 
-
-def decode_counts(text: str) -> Counter[int]:
-    return Counter(_decode_counts(text))
-
-
-def encode_counts(counts: Counter[int]) -> str:
-    filled = {shape: count for shape, count in counts.items() if count}
-    return msgspec.json.encode(filled).decode()
+    def make_room(self) -> None:
+        """Forget unused fields although a deleted output of the scrape may have had them."""
+        self.forget_unused()
+        self.forgets_deleted, self.seen.deleted = True, 0
 
 
 async def load(
@@ -181,7 +368,7 @@ async def load(
 
 
 async def load_values(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
-    """Reads the shapes and ranges of those jobs that were loaded without them."""
+    """Reads the fields and ranges of those jobs that were loaded without them."""
     missing = {job.job_id: job for job in jobs if not job.values}
     for job_id, _, _, _, *values in await _fetch(locked, _SELECT, missing.keys()):
         missing[job_id].values = values
@@ -198,8 +385,7 @@ async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
     """Writes the statistics; the long columns only if they have changed."""
     inserts, updates, scrape_updates = [], [], []
     for job in jobs:
-        key = (locked.organization_id, locked.group_id, job.job_id)
-        scrape = (*key, job.started_at, job.seen_at, encode_counts(job.seen))
+        scrape = (locked.organization_id, locked.group_id, job.job_id, *job.scrape_columns)
         if job.is_new:
             inserts.append((*scrape, *job.value_columns))
         elif job.values_changed:

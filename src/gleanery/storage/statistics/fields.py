@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
@@ -13,7 +13,8 @@ from gleanery.storage.database import Database
 from gleanery.storage.statistics import reading
 from gleanery.storage.statistics.drift import find_drift
 from gleanery.storage.statistics.ranges import Ranges, readable
-from gleanery.storage.statistics.reading import Scrape, StoredJob, StoredRows
+from gleanery.storage.statistics.reading import StoredJob, StoredRows
+from gleanery.storage.statistics.scrapes import Scrape
 from gleanery.storage.statistics.shapes import Column
 from gleanery.storage.statistics.suggestion import suggest_schema
 from gleanery.storage.statistics.summary import FieldCounts, Summary
@@ -51,7 +52,7 @@ async def _find_job(database: Database, group_id: int, name: str) -> int:
 
 
 class _ScrapeOfJob(NamedTuple):
-    """A scrape with the name of its job, and the sum over its shapes."""
+    """A scrape with the name of its job, and its counts."""
 
     job: str
     scrape: Scrape
@@ -67,7 +68,7 @@ class _Collected:
         self._scrapes: list[_ScrapeOfJob] = []
         self._drift: list[Drift] = []
         self.summed_fields = 0
-        """Fields of shapes that were added, which take the time."""
+        """Fields of jobs and scrapes that were added, which take the time."""
 
     def add_uncounted(self, rows: StoredRows) -> None:
         """Adds a job of whose outputs only the number is told."""
@@ -75,16 +76,14 @@ class _Collected:
 
     def add(self, rows: StoredRows) -> None:
         job = rows.decode()
-        shapes = job.statistics.shapes
-        counts = {shape: counted.output_count for shape, counted in shapes.items()}
-        self._summary.add(counts, job.fields)
-        self._summary.add_unknown(job.output_count - sum(counts.values()))
+        self._summary.add_job(job.statistics.fields)
+        self._summary.add_unknown(job.output_count - job.statistics.fields.counted)
         for column, range_ in job.statistics.ranges.items():
             if column in self._ranges:
                 self._ranges[column].merge(range_)
             else:
                 self._ranges[column] = range_
-        scrapes = [_ScrapeOfJob(job.name, scrape, _sum(scrape, job)) for scrape in job.scrapes]
+        scrapes = [_ScrapeOfJob(job.name, scrape, _sum(scrape)) for scrape in job.scrapes]
         newest = sorted([*self._scrapes, *scrapes], key=lambda one: -one.scrape.started_at)
         self._scrapes = newest[:_SHOWN_SCRAPES]
         self._drift += _drift(job.name, [one.summary for one in scrapes])
@@ -123,14 +122,12 @@ class _Collected:
 
 
 def _count_fields(job: StoredJob) -> int:
-    counts: list[Iterable[int]] = [job.statistics.shapes]
-    counts += [scrape.counts for scrape in job.scrapes]
-    return sum(len(job.fields.get(shape) or ()) for shapes in counts for shape in shapes)
+    return len(job.statistics.fields.listed) + sum(len(scrape.fields) for scrape in job.scrapes)
 
 
-def _sum(scrape: Scrape, job: StoredJob) -> Summary:
+def _sum(scrape: Scrape) -> Summary:
     summary = Summary()
-    summary.add(scrape.counts, job.fields)
+    summary.add_scrape(scrape)
     return summary
 
 

@@ -50,9 +50,7 @@ async def read_fill_rate(
 
 
 def _add(summary: Summary, rows: StoredRows) -> None:
-    job = rows.decode()
-    shapes = job.statistics.shapes
-    summary.add({shape: one.output_count for shape, one in shapes.items()}, job.fields)
+    summary.add_job(rows.decode().statistics.fields)
 
 
 class JobPosition(NamedTuple):
@@ -124,6 +122,6 @@ def _find_drift(rows: StoredRows) -> list[Drift]:
     summaries = []
     for scrape in job.scrapes:
         summary = Summary()
-        summary.add(scrape.counts, job.fields)
+        summary.add_scrape(scrape)
         summaries.append(summary)
     return sorted(find_drift(summaries), key=lambda one: -abs(one.now - one.before))

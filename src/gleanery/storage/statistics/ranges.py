@@ -5,6 +5,7 @@ A range covers all values that were stored, also those that were replaced or del
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -12,11 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Names, to_double
+from gleanery.storage.statistics.shapes import Column, Names
 
 _VALUE_HASH_BYTES = 4
-_SAMPLED = 50  # measures of a field in a batch, at most
 _EXACT_INTEGERS = 2**53  # a double represents every integer below this
+_MAX_MEASURE = int(sys.float_info.max)
+"""A number beyond the range of a double counts as the largest one, so that a range stays short."""
 
 
 class Source(NamedTuple):
@@ -38,9 +40,9 @@ def decode_source(text: str) -> Source:
 class Range(msgspec.Struct, array_like=True):
     """Smallest and largest measure, and how many measures have how many binary digits."""
 
-    min: float = inf
+    min: int | float = inf
     min_source: str = ""
-    max: float = -inf
+    max: int | float = -inf
     max_source: str = ""
     digits: dict[int, int] = {}
 
@@ -89,27 +91,20 @@ SourceAt = Callable[[int], Source]
 Ranges = dict[Column, Range]
 
 
-def add_measures(
-    ranges: Ranges, column: Column, measures: Sequence[float], source_at: SourceAt
-) -> None:
-    """Adds the measures of one field, of which there is at least one.
+def add_measures(range_: Range, measures: Sequence[int | float], source_at: SourceAt) -> None:
+    """Add the measures of one field, of which there is at least one.
 
-    The digits are those of a sample, because they only show the order of magnitude.
+    The digits of each measure are counted, so the result does not depend on the size of the batch.
     """
     smallest, largest = min(measures), max(measures)
-    found = ranges.get(column)
-    if found is None:
-        if len(ranges) == 2 * MAX_PATHS:
-            return
-        found = ranges[column] = Range()
-    if smallest < found.min:
-        found.min = to_double(smallest)
-        found.min_source = source_at(measures.index(smallest)).encode()
-    if largest > found.max:
-        found.max = to_double(largest)
-        found.max_source = source_at(measures.index(largest)).encode()
-    sample = measures[:: (len(measures) - 1) // _SAMPLED + 1]
-    found.add_digits(Counter(map(int.bit_length, map(int, sample))))
+    if smallest < -_MAX_MEASURE or largest > _MAX_MEASURE:
+        measures = [max(-_MAX_MEASURE, min(_MAX_MEASURE, measure)) for measure in measures]
+        smallest, largest = min(measures), max(measures)
+    if smallest < range_.min:
+        range_.min, range_.min_source = smallest, source_at(measures.index(smallest)).encode()
+    if largest > range_.max:
+        range_.max, range_.max_source = largest, source_at(measures.index(largest)).encode()
+    range_.add_digits(Counter(map(int.bit_length, map(int, measures))))
 
 
 class _StoredRange(msgspec.Struct, array_like=True):
@@ -132,6 +127,6 @@ def decode_ranges(text: str) -> Ranges:
     return {Column(stored.names, stored.is_length): stored.range for stored in _decode(text)}
 
 
-def readable(measure: float) -> int | float:
+def readable(measure: int | float) -> int | float:
     """Returns a measure as it is shown: a number without a fraction is an integer."""
     return int(measure) if measure == int(measure) and abs(measure) < _EXACT_INTEGERS else measure

@@ -8,22 +8,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gleanery.storage.group_lock import LockedGroup
-from gleanery.storage.statistics import definitions, documents, scrapes
+from gleanery.storage.statistics import documents, scrapes
 from gleanery.storage.statistics.documents import JobStatistics
-from gleanery.storage.statistics.ranges import Source, add_measures
-from gleanery.storage.statistics.shapes import OTHER, FieldTable, ValueFields
+from gleanery.storage.statistics.ranges import Range, Source, add_measures
+from gleanery.storage.statistics.shapes import UNLISTED, Column, FieldTable, ValueFields
 
 _OUTPUTS_PER_PAUSE = 500
-
-
-class Value(Protocol):
-    """A value that a batch stores."""
-
-    @property
-    def fields(self) -> ValueFields: ...
 
 
 class UnchangedOutput(Protocol):
@@ -33,51 +26,56 @@ class UnchangedOutput(Protocol):
     def job_id(self) -> int: ...
 
     @property
-    def shape(self) -> int | None: ...
+    def fields(self) -> bytes | None: ...
 
     @property
     def last_scraped_at(self) -> int: ...
 
 
 class ChangedOutput(Protocol):
-    """The row of a new or changed output; ``shape`` is the stored one until it is recorded."""
+    """The row of an output to count; ``fields`` is the stored bitmap until it is recorded.
+
+    It is None if the output is new, or if an older program has stored it.
+    """
 
     identity: bytes
     content_hash: bytes
     job_id: int
-    shape: int | None
+    fields: bytes | None
     last_scraped_at: int
 
-    @property
-    def new_value(self) -> Value | None: ...
+
+class DeletedOutput(NamedTuple):
+    """The columns of a deleted output that its statistics need."""
+
+    identity: bytes
+    job_id: int
+    fields: bytes | None
+    last_scraped_at: int
 
 
-_Changed = tuple[ChangedOutput, ValueFields]
+Change = tuple[ChangedOutput, ValueFields]
+"""An output with the fields of its new value."""
 
 
 async def record(
     locked: LockedGroup,
-    changed: Iterable[ChangedOutput],
+    changes: Iterable[Change],
     unchanged: Collection[UnchangedOutput],
     table: FieldTable,
 ) -> None:
-    """Counts the outputs of a batch, and gives each changed one the number of its shape."""
-    by_job = _by_job(changed)
+    """Counts the outputs of a batch, and gives each changed one its bitmap."""
+    by_job = defaultdict[int, list[Change]](list)
+    for change in changes:
+        by_job[change[0].job_id].append(change)
     others = {output.job_id for output in unchanged} - by_job.keys()
     jobs = await documents.load(locked, by_job.keys(), others)
     await scrapes.begin(locked, jobs.values())
     _count_unchanged(jobs, unchanged)
     for job_id, of_job in by_job.items():
-        await _record_changed(locked, _JobChanges(jobs[job_id], table), of_job)
+        await _record_changes(locked, jobs[job_id], of_job, table)
+    await scrapes.forget_deleted(locked, [job for job in jobs.values() if job.forgets_deleted])
     await documents.save(locked, jobs.values())
-
-
-def _by_job(changed: Iterable[ChangedOutput]) -> Mapping[int, Sequence[_Changed]]:
-    by_job = defaultdict[int, list[_Changed]](list)
-    for output in changed:
-        if output.new_value is not None:
-            by_job[output.job_id].append((output, output.new_value.fields))
-    return by_job
 
 
 def _count_unchanged(jobs: Mapping[int, JobStatistics], outputs: Iterable[UnchangedOutput]) -> None:
@@ -85,117 +83,189 @@ def _count_unchanged(jobs: Mapping[int, JobStatistics], outputs: Iterable[Unchan
     starts = {job_id: job.started_at for job_id, job in jobs.items()}
     seen = Counter(
         [
-            (output.job_id, output.shape)
+            (output.job_id, output.fields)
             for output in outputs
             if output.last_scraped_at < starts[output.job_id]
         ]
     )
-    for (job_id, shape), count in seen.items():
-        if shape is not None:
-            jobs[job_id].seen[shape] += count
+    by_job = defaultdict[int, dict[bytes, int]](dict)
+    for (job_id, bitmap), count in seen.items():
+        if bitmap is not None:
+            by_job[job_id][bitmap] = count
+    for job_id, bitmaps in by_job.items():
+        jobs[job_id].seen.change(bitmaps)
 
 
-async def _record_changed(
-    locked: LockedGroup, changes: _JobChanges, changed: Sequence[_Changed]
+async def _record_changes(
+    locked: LockedGroup, job: JobStatistics, changes: Sequence[Change], table: FieldTable
 ) -> None:
-    for start in range(0, len(changed), _OUTPUTS_PER_PAUSE):
+    new = [output.identity for output, _ in changes if output.fields is None]
+    recorded = _JobChanges(job, table, await scrapes.take_deleted(locked, job, new))
+    for start in range(0, len(changes), _OUTPUTS_PER_PAUSE):
         await locked.transaction.pause()
-        some = changed[start : start + _OUTPUTS_PER_PAUSE]
-        changes.count(some)
-        changes.collect_measures(some)
+        some = changes[start : start + _OUTPUTS_PER_PAUSE]
+        recorded.count(some)
+        recorded.collect_measures(some)
     await locked.transaction.pause()
-    changes.finish()
-    await definitions.add(locked, changes.job.job_id, changes.new_shapes)
-    await _add_to_other(locked, changes)
+    recorded.finish()
 
 
-async def _add_to_other(locked: LockedGroup, changes: _JobChanges) -> None:
-    """Adds fields to the shape ``OTHER``, if it does not have them yet."""
-    job, new = changes.job, changes.other_fields
-    known = job.other_fields
-    if known is None or (new is not None and new <= known):
-        return
-    fields = None if new is None else [changes.table[number] for number in new - known]
-    if await definitions.add_to_other(locked, job.job_id, fields):
-        known.update(new or ())
-    else:
-        job.other_fields = None
+class _Measures(NamedTuple):
+    """The measures of a field, and the output of each."""
+
+    values: list[int | float]
+    outputs: list[ChangedOutput]
+
+
+class _MeasuresByNumber(dict[int, _Measures]):
+    """The measures by the number of a field. Integers and other numbers have one range."""
+
+    def __init__(self, table: FieldTable) -> None:
+        self._table = table
+        self.by_column: dict[Column, _Measures] = {}
+
+    def __missing__(self, number: int) -> _Measures:
+        column = self._table[number].column
+        measures = self[number] = self.by_column.setdefault(column, _Measures([], []))
+        return measures
 
 
 class _JobChanges:
     """What the changed outputs of a batch change in the statistics of their job."""
 
-    def __init__(self, job: JobStatistics, table: FieldTable) -> None:
-        self.job, self.table = job, table
-        self.new_shapes: list[tuple[int, str]] = []
-        """Shapes that the job has for the first time, with their fields."""
-        self.other_fields: set[int] | None = set()
-        """The fields of outputs of the shape ``OTHER``; None if one has too many fields."""
-        self._added = defaultdict[int, list[bytes]](list)
-        self._removed = defaultdict[int, list[bytes]](list)
-        self._measures = defaultdict[int, tuple[list[float], list[ChangedOutput]]](lambda: ([], []))
+    def __init__(
+        self, job: JobStatistics, table: FieldTable, deleted: Mapping[bytes, bytes]
+    ) -> None:
+        self._job, self._table = job, table
+        self._deleted = deleted
+        """Bitmaps of outputs that the scrape has seen, and that were deleted since then."""
+        self._bitmaps: dict[int, bytes] = {}
+        """The bitmap of each shape."""
+        self._slots: dict[int, int] = {}
+        """The slot of each field, as a bitmap."""
+        self._is_full = False
+        self._position = 0
+        self._added = defaultdict[bytes, list[tuple[int, bytes]]](list)
+        self._removed = Counter[bytes]()
+        self._seen = Counter[bytes]()
+        self._measures = _MeasuresByNumber(table)
 
-    def count(self, changed: Sequence[_Changed]) -> None:
-        """Moves outputs from their old shape to the new one, of the job and of its scrape."""
-        shapes, seen, start = self.job.shapes, self.job.seen, self.job.started_at
-        for output, fields in changed:
-            old, new = output.shape, fields.shape
-            if new not in shapes or new == OTHER:
-                new = self._define(fields)
-            if old is None or output.last_scraped_at < start:
+    def count(self, changes: Sequence[Change]) -> None:
+        """Moves outputs from their old bitmap to the new one, of the job and of its scrape."""
+        bitmaps, seen, start = self._bitmaps, self._seen, self._job.started_at
+        for output, fields in changes:
+            new = bitmaps.get(fields.shape)
+            if new is None:
+                new = self._add_shape(fields)
+            old = output.fields
+            was_seen = old if output.last_scraped_at >= start else None
+            if old is None and self._deleted:
+                was_seen = self._deleted.get(output.identity)
+            if was_seen != new:
                 seen[new] += 1
-            elif old != new:
-                seen[new] += 1
-                seen[old] -= 1
+                if was_seen is not None:
+                    seen[was_seen] -= 1
             if old != new:
-                self._added[new].append(output.identity)
                 if old is not None:
-                    self._removed[old].append(output.identity)
-                output.shape = new
+                    self._remove(old, output.identity)
+                self._position += 1
+                self._added[new].append((self._position, output.identity))
+                output.fields = new
 
-    def _define(self, fields: ValueFields) -> int:
-        """Returns the number under which outputs of an unknown shape are counted."""
-        number = self.job.number_of(fields.shape)
-        if number != OTHER:
-            self.new_shapes.append((number, self.table.fields_json(fields)))
-        elif fields.shape == OTHER:
-            self.other_fields = None
-        elif self.other_fields is not None:
-            self.other_fields.update(fields.numbers)
-        return number
+    def _remove(self, bitmap: bytes, identity: bytes) -> None:
+        self._removed[bitmap] += 1
+        if self._job.fields.is_example(identity):
+            self._flush()  # the outputs before it had no room among the examples
+            self._job.fields.remove_examples([identity])
 
-    def collect_measures(self, changed: Sequence[_Changed]) -> None:
+    def _add_shape(self, fields: ValueFields) -> bytes:
+        """Returns the bitmap of a shape that the batch has for the first time."""
+        bits = 0
+        for number in fields.numbers:
+            slot = self._slots.get(number)
+            if slot is None:
+                slot = self._job.fields.find_slot(self._table[number])
+                if slot is None and not self._is_full:
+                    self._make_room()
+                    return self._add_shape(fields)
+                if slot is None:
+                    slot = self._job.fields.find_slot(UNLISTED)
+                    assert slot is not None
+                self._slots[number] = slot = 1 << slot
+            bits |= slot
+        bitmap = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+        self._bitmaps[fields.shape] = bitmap
+        return bitmap
+
+    def _make_room(self) -> None:
+        """Forgets fields that no output has any more, once per batch."""
+        self._flush()
+        self._is_full = True
+        self._deleted = {}
+        self._job.make_room()
+        self._bitmaps.clear()
+        self._slots.clear()
+
+    def collect_measures(self, changes: Sequence[Change]) -> None:
         """Collects the measures by field: outputs of many shapes are then measured together."""
         collected = self._measures
-        for output, (_, numbers, measures) in changed:
+        for output, (_, numbers, measures) in changes:
             for number, measure in zip(numbers, measures, strict=False):
-                values, sources = collected[number]
+                values, outputs = collected[number]
                 values.append(measure)
-                sources.append(output)
+                outputs.append(output)
 
     def finish(self) -> None:
         """Changes the counts and the ranges of the job."""
-        job = self.job
+        self._flush()
+        job = self._job
         job.values_changed = True
-        job.add(self._added)
-        job.subtract(self._removed)
-        for number, (values, outputs) in self._measures.items():
-            column = self.table[number].column
-            add_measures(job.ranges, column, values, partial(_source_at, outputs))
+        for column, (values, outputs) in self._measures.by_column.items():
+            if column.names and column.names in job.fields.by_names:
+                range_ = job.ranges.setdefault(column, Range())
+                add_measures(range_, values, partial(_source_at, outputs))
+
+    def _flush(self) -> None:
+        """Changes the counts by the outputs so far."""
+        job = self._job
+        changes = Counter({bitmap: len(outputs) for bitmap, outputs in self._added.items()})
+        changes.subtract(self._removed)
+        job.fields.change_counts(changes)
+        job.seen.change(self._seen)
+        job.fields.add_examples(self._added)
+        for counted in (self._added, self._removed, self._seen):
+            counted.clear()
 
 
 def _source_at(outputs: Sequence[ChangedOutput], index: int) -> Source:
     return Source(outputs[index].identity, outputs[index].content_hash)
 
 
-async def subtract(locked: LockedGroup, deleted: Iterable[tuple[bytes, int, int | None]]) -> None:
-    """Subtracts deleted outputs: the identity, job and shape of each. Scrapes keep them."""
-    by_job = defaultdict[int, dict[int, list[bytes]]](lambda: defaultdict(list))
-    for identity, job_id, shape in deleted:
-        if shape is not None:
-            by_job[job_id][shape].append(identity)
+async def subtract(
+    locked: LockedGroup, deleted: Iterable[DeletedOutput], *, is_bulk: bool = False
+) -> None:
+    """Subtracts deleted outputs. The current scrape keeps them, unless a bulk job deletes all.
+
+    If such an output returns, the scrape does not count it a second time.
+    """
+    by_job = defaultdict[int, list[DeletedOutput]](list)
+    for output in deleted:
+        if output.fields is not None:
+            by_job[output.job_id].append(output)
     jobs = await documents.load(locked, by_job)
-    for job_id, by_shape in by_job.items():
-        jobs[job_id].subtract(by_shape)
-        jobs[job_id].values_changed = True
+    for job_id, outputs in by_job.items():
+        job = jobs[job_id]
+        job.values_changed = True
+        job.fields.change_counts(_negative(outputs))
+        job.fields.remove_examples(output.identity for output in outputs)
+        seen = [output for output in outputs if output.last_scraped_at >= job.started_at]
+        if is_bulk:
+            job.seen.change(_negative(seen))
+        else:
+            await scrapes.keep_deleted(locked, job, seen)
     await documents.save(locked, jobs.values())
+
+
+def _negative(outputs: Iterable[DeletedOutput]) -> dict[bytes, int]:
+    counts = Counter(output.fields for output in outputs if output.fields is not None)
+    return {bitmap: -count for bitmap, count in counts.items()}

@@ -8,7 +8,7 @@ from gleanery.storage.group_lock import LockedGroup
 
 _DELETIONS = [
     f"DELETE FROM {table} WHERE organization_id = $1 AND group_id = $2 AND job_id = $3"
-    for table in ("job_scrapes", "job_shapes", "job_statistics")
+    for table in ("deleted_in_scrape", "job_scrapes", "job_statistics")
 ]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
-from gleanery.storage.statistics import definitions, documents
-from gleanery.storage.statistics.documents import JobStatistics, decode_counts, encode_counts
-from gleanery.storage.statistics.shapes import OTHER
+from gleanery.storage.statistics import documents
+from gleanery.storage.statistics.documents import JobStatistics
+from gleanery.storage.statistics.shapes import Names
 from gleanery.values import timestamps
 
 IDLE = 30 * 60 * timestamps.SECOND
@@ -20,13 +23,68 @@ INSERT INTO job_scrapes (organization_id, group_id, job_id, started_at, seen_at,
 VALUES ($1, $2, $3, $4, $5, $6)
 """
 _SELECT = """
-SELECT job_id, started_at, counts FROM job_scrapes
+SELECT job_id, started_at FROM job_scrapes
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 _DELETE = """
 DELETE FROM job_scrapes
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND started_at = $4
 """
+_KEEP_DELETED = """
+INSERT INTO deleted_in_scrape (organization_id, group_id, job_id, identity, fields)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (organization_id, group_id, job_id, identity) DO UPDATE SET fields = excluded.fields
+"""
+_TAKE_DELETED = """
+DELETE FROM deleted_in_scrape
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND identity = $4
+RETURNING identity, fields
+"""
+_FORGET_DELETED = """
+DELETE FROM deleted_in_scrape WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+"""
+
+
+class Scrape(NamedTuple):
+    """A scrape of a job: when it was, and which fields the outputs had that it has seen."""
+
+    started_at: int
+    seen_at: int
+    outputs: int
+    counted: int
+    """Outputs whose fields are known."""
+    fields: Sequence[tuple[Names, dict[str, int]]]
+    """Fields with the number of outputs by kind."""
+
+
+class _StoredScrape(msgspec.Struct, array_like=True):
+    """The column ``counts`` of a scrape that has ended. It has names, because slots change."""
+
+    outputs: int
+    fields: list[tuple[Names, dict[str, int]]]
+
+
+_decode = msgspec.json.Decoder(_StoredScrape).decode
+_decode_older = msgspec.json.Decoder(dict[str, int]).decode
+
+
+def current(job: JobStatistics) -> Scrape:
+    """Returns the current scrape of a job."""
+    outputs = job.seen.outputs
+    return Scrape(job.started_at, job.seen_at, outputs, outputs, [*job.seen_fields()])
+
+
+def decode(started_at: int, seen_at: int, counts: str) -> Scrape:
+    """Returns a scrape that has ended."""
+    if counts.startswith("{"):  # outputs by shape, before the migration "field_counts"
+        return Scrape(started_at, seen_at, sum(_decode_older(counts).values()), 0, ())
+    stored = _decode(counts)
+    return Scrape(started_at, seen_at, stored.outputs, stored.outputs, stored.fields)
+
+
+def _encode(job: JobStatistics) -> str:
+    stored = _StoredScrape(job.seen.outputs, [*job.seen_fields()])
+    return msgspec.json.encode(stored).decode()
 
 
 async def begin(locked: LockedGroup, jobs: Collection[JobStatistics]) -> None:
@@ -38,49 +96,69 @@ async def begin(locked: LockedGroup, jobs: Collection[JobStatistics]) -> None:
     now = locked.scrape_time
     ended = [job for job in jobs if not job.is_new and now > job.seen_at + IDLE]
     if ended:
+        await documents.load_values(locked, ended)
         await _keep(locked, ended)
+        await forget_deleted(locked, [job for job in ended if job.seen.deleted])
     for job in jobs:
         if job.is_new or now > job.seen_at + IDLE:
-            job.started_at = now
-            job.seen.clear()
+            job.begin_scrape(now)
         job.seen_at = max(job.seen_at, now)
 
 
 async def _keep(locked: LockedGroup, ended: Iterable[JobStatistics]) -> None:
-    """Stores the scrapes that have ended, and deletes old ones with the shapes only they have."""
+    """Stores the scrapes that have ended, and deletes old ones."""
     key = (locked.organization_id, locked.group_id)
     by_job = {job.job_id: job for job in ended}
-    await documents.load_values(locked, by_job.values())
     await locked.transaction.execute_many(
         _INSERT,
-        [
-            (*key, job.job_id, job.started_at, job.seen_at, encode_counts(job.seen))
-            for job in by_job.values()
-        ],
+        [(*key, job.job_id, job.started_at, job.seen_at, _encode(job)) for job in by_job.values()],
     )
     rows = await locked.transaction.fetch_many(_SELECT, [(*key, job_id) for job_id in by_job])
-    old, unused = [], []
-    for job in by_job.values():
-        newest = sorted((row for row in rows if row[0] == job.job_id), key=_start, reverse=True)
-        kept, others = newest[: KEPT_SCRAPES - 1], newest[KEPT_SCRAPES - 1 :]
-        old += [(*key, job.job_id, _start(row)) for row in others]
-        used = {shape for row in kept for shape in decode_counts(row[2])}
-        unused += [(job.job_id, shape) for shape in _remove_unused(job, used)]
+    old = []
+    for job_id in by_job:
+        newest = sorted((row for row in rows if row[0] == job_id), key=_start, reverse=True)
+        old += [(*key, job_id, _start(row)) for row in newest[KEPT_SCRAPES - 1 :]]
     await locked.transaction.execute_many(_DELETE, old)
-    await definitions.delete(locked, unused)
 
 
 def _start(row: Row) -> int:
     return int(row[1])
 
 
-def _remove_unused(job: JobStatistics, used: Collection[int]) -> list[int]:
-    unused = [
-        shape
-        for shape, counted in job.shapes.items()
-        if not counted.output_count and shape not in used and shape != OTHER
-    ]
-    for shape in unused:
-        job.values_changed = True
-        del job.shapes[shape]
-    return unused
+# --- deleted outputs --------------------------------------------------------------------------
+
+
+class _DeletedOutput(Protocol):
+    @property
+    def identity(self) -> bytes: ...
+
+    @property
+    def fields(self) -> bytes | None: ...
+
+
+async def keep_deleted(
+    locked: LockedGroup, job: JobStatistics, outputs: Collection[_DeletedOutput]
+) -> None:
+    """Remembers deleted outputs that the current scrape has seen."""
+    key = (locked.organization_id, locked.group_id, job.job_id)
+    job.seen.deleted += len(outputs)
+    rows = [(*key, output.identity, output.fields) for output in outputs]
+    await locked.transaction.execute_many(_KEEP_DELETED, rows)
+
+
+async def take_deleted(
+    locked: LockedGroup, job: JobStatistics, identities: Collection[bytes]
+) -> dict[bytes, bytes]:
+    """Returns those of the outputs that are remembered, with their bitmaps, and forgets them."""
+    if not job.seen.deleted or not identities:
+        return {}
+    key = (locked.organization_id, locked.group_id, job.job_id)
+    found = await locked.transaction.fetch_by_keys(identities, _TAKE_DELETED, *key)
+    job.seen.deleted -= len(found)
+    return {row[0]: row[1] for row in found}
+
+
+async def forget_deleted(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
+    """Forgets the deleted outputs of scrapes that have ended."""
+    key = (locked.organization_id, locked.group_id)
+    await locked.transaction.execute_many(_FORGET_DELETED, [(*key, job.job_id) for job in jobs])

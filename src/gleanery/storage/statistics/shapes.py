@@ -15,15 +15,11 @@ from gleanery.values import json_text
 Names = tuple[str, ...]
 """The members on the way to a field: one name, or two for a member of an object."""
 
-MAX_PATHS = 256
-OTHER = 0
-"""The number of the shape that stands for all shapes without a number of their own."""
-_MAX_FIELDS_BYTES = 8 * 1024
+_MAX_PATH_BYTES = 256
 _MAX_NAMES = 1024
 """Members of one object in a batch; an object with more has names that vary without end."""
 _MAX_FIELDS = 16 * 1024
 """Fields of a batch. The objects in its values have such names, too."""
-_MAX_DOUBLE = 1.7976931348623157e308
 _KINDS: dict[type | str, str] = {
     type(None): "null",
     bool: "boolean",
@@ -36,7 +32,8 @@ _KINDS: dict[type | str, str] = {
 _EMPTY: dict[type, str] = {str: "empty_string", list: "empty_array", dict: "empty_object"}
 UNFILLED_KINDS = frozenset(("null", *_EMPTY.values()))
 _NUMBER_KINDS = ("integer", "number")
-_NUMBER_BYTES = 7  # so that the sum of 256 numbers is a number of 64 bits, without its sign
+_NUMBER_BYTES = 7
+_MAX_SHAPE = 2**63 - 1
 
 
 class Field(NamedTuple):
@@ -64,7 +61,7 @@ class ValueFields(NamedTuple):
     shape: int
     """The sum of the numbers, so it does not depend on the order of the members.
 
-    It is ``OTHER`` if the fields are too many or too long.
+    A batch counts outputs with the same shape together.
     """
     numbers: Sequence[int]
     """First the fields that have a measure, then the others."""
@@ -72,9 +69,27 @@ class ValueFields(NamedTuple):
     """Numbers, and lengths of strings and arrays."""
 
 
-_TOO_LARGE = ValueFields(OTHER, (), ())
-_Members = dict[str, dict[type | str, int]]
-"""The numbers of the members of an object, by name and by type; by kind if the value is empty."""
+UNLISTED = Field((), "unlisted")
+"""Stands for all fields of a value that are not listed: their names are too many or too long."""
+_UNLISTED_NUMBER = 1
+_UNLISTED_KINDS: dict[type | str, int] = dict.fromkeys(
+    (*_KINDS, *_EMPTY.values()), _UNLISTED_NUMBER
+)
+
+
+class _Members(dict[str, dict[type | str, int]]):
+    """The numbers of the members of an object, by name and by type; by kind if they are empty."""
+
+    def __init__(self, *, is_full: bool = False) -> None:
+        self.is_full = is_full
+
+    def __missing__(self, name: str) -> dict[type | str, int]:
+        if self.is_full:
+            return _UNLISTED_KINDS
+        raise KeyError(name)
+
+
+_UNLISTED_MEMBERS = _Members(is_full=True)
 
 
 class FieldTable:
@@ -86,77 +101,61 @@ class FieldTable:
     """
 
     def __init__(self, fields: Iterable[Field] = ()) -> None:
-        self._fields: dict[int, Field] = {}
-        self._texts: dict[int, str] = {}
-        self._longest = 0
-        self._members: _Members = {}
+        self._fields: dict[int, Field] = {_UNLISTED_NUMBER: UNLISTED}
+        self._members = _Members()
         self._inner_members: dict[str, _Members] = {}
         for field in fields:
             self._add(field)
 
     @property
     def fields(self) -> list[Field]:
-        return [*self._fields.values()]
+        return [field for field in self._fields.values() if field is not UNLISTED]
 
     def __getitem__(self, number: int) -> Field:
         return self._fields[number]
 
-    def fields_json(self, value: ValueFields) -> str:
-        """Writes the fields of a value as JSON."""
-        return "[" + ",".join([self._texts[number] for number in value.numbers]) + "]"
-
     def classify(self, data: dict[str, Any]) -> ValueFields:
-        """Returns the fields of a value. Those that it has first in the batch are added."""
-        if len(data) > MAX_PATHS:
-            return _TOO_LARGE
+        """Return the fields of a value. Those that it has first in the batch are added."""
         try:
-            found = self._find(data)
+            return self._find(data)
         except KeyError:  # it has a new field
-            if not self._add_members(data, self._members):
-                return _TOO_LARGE
-            found = self._find(data)
-        if len(found.numbers) * self._longest > _MAX_FIELDS_BYTES:
-            is_too_long = len(self.fields_json(found).encode()) > _MAX_FIELDS_BYTES
-            return _TOO_LARGE if is_too_long else found
-        return found
+            self._add_members(data, self._members)
+            return self._find(data)
 
     def _find(self, data: dict[str, Any]) -> ValueFields:
-        """Returns the fields of a value. Raises KeyError if the table does not have all of them."""
+        """Return the fields of a value. Raise KeyError if the table does not have all of them."""
         measured: list[int] = []
         measures: list[int | float] = []
         others: list[int] = []
         for name in _find_members(data, self._members, measured, measures, others):
-            if len(measured) + len(others) + len(data[name]) > MAX_PATHS:
-                return _TOO_LARGE
-            _find_members(data[name], self._inner_members[name], measured, measures, others)
+            inner = self._inner_members.get(name, _UNLISTED_MEMBERS)
+            _find_members(data[name], inner, measured, measures, others)
         measured += others
-        return ValueFields(sum(measured) or 1, measured, measures)
+        return ValueFields(sum(measured) & _MAX_SHAPE, measured, measures)
 
-    def _add_members(self, data: dict[str, Any], members: _Members, outer: Names = ()) -> bool:
-        """Adds the members of an object; returns False if there is no room for all of them."""
+    def _add_members(self, data: dict[str, Any], members: _Members, outer: Names = ()) -> None:
+        """Add the members of an object, if there is room for them."""
         for name, value in data.items():
             numbers = members.get(name)
             if numbers is None:
                 if len(members) == _MAX_NAMES or len(self._fields) >= _MAX_FIELDS:
-                    return False
+                    members.is_full = True
+                    continue
                 numbers = members[name] = {}
             type_ = type(value)
             key = _EMPTY.get(type_, type_) if not value else type_
             if key not in numbers:
                 numbers[key] = self._add(Field((*outer, name), _KINDS.get(key) or str(key)))
             if type_ is dict and not outer:
-                inner = self._inner_members.setdefault(name, {})
-                if len(value) > MAX_PATHS or not self._add_members(value, inner, (name,)):
-                    return False
-        return True
+                inner = self._inner_members.setdefault(name, _Members())
+                self._add_members(value, inner, (name,))
 
     def _add(self, field: Field) -> int:
         text = json_text.encode([*field.names, field.kind])
+        if len(text) - len(field.kind) > _MAX_PATH_BYTES:
+            return _UNLISTED_NUMBER
         number = int.from_bytes(blake2b(text, digest_size=_NUMBER_BYTES).digest()) >> 1
         self._fields[number] = field
-        self._texts[number] = text.decode()
-        if len(text) >= self._longest:
-            self._longest = len(text) + len(b"[,]")
         return number
 
 
@@ -167,7 +166,7 @@ def _find_members(
     measures: list[int | float],
     others: list[int],
 ) -> list[str]:
-    """Finds the members of an object; returns the names of those that are objects with members.
+    """Find the members of an object; return the names of those that are objects with members.
 
     This runs for each member of each value, so it calls no function of its own.
     """
@@ -191,23 +190,3 @@ def _find_members(
         else:
             others.append(members[name][_EMPTY[type_]])
     return objects
-
-
-def encode_fields(fields: Sequence[Field]) -> str | None:
-    """Writes fields as JSON; None if they are too many or too long."""
-    text = json_text.encode([[*names, kind] for names, kind in sorted(fields)])
-    is_too_large = len(fields) > MAX_PATHS or len(text) > _MAX_FIELDS_BYTES
-    return None if is_too_large else text.decode()
-
-
-def decode_fields(text: str | None) -> list[Field] | None:
-    """Reads what ``encode_fields`` has written."""
-    if text is None:
-        return None
-    fields = json_text.decode(text.encode(), max_depth=len(text))  # its depth is known
-    return [Field((*names,), kind) for *names, kind in fields]
-
-
-def to_double(number: float) -> float:
-    """Returns the number as a double, so that it can be stored; the largest one if it is larger."""
-    return float(max(-_MAX_DOUBLE, min(_MAX_DOUBLE, number)))

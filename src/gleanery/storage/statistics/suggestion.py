@@ -18,19 +18,11 @@ def suggest_schema(summary: Summary) -> Schema:
     schema: Schema = {"$schema": _DIALECT, "type": "object"}
     if summary.has_unknown_fields or not summary.counted:
         return schema
-    kinds = _kinds(summary)
+    kinds = {field.names: {*field.kinds} for field in summary.fields()}
     members = defaultdict[Names, list[Names]](list)
     for names in kinds:
         members[names[:-1]].append(names)
     return schema | _members(summary, kinds, members, ())
-
-
-def _kinds(summary: Summary) -> dict[Names, set[str]]:
-    """Returns every kind that a field has in any output."""
-    return {
-        field.names: {*field.kinds} | summary.other_kinds.get(field.names, set())
-        for field in summary.fields()
-    }
 
 
 def _members(

@@ -1,17 +1,19 @@
-"""Sums over shapes: how often each field is filled, and with which kinds of values."""
+"""Sums over jobs: how often each field is filled, and with which kinds of values."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from gleanery.storage.statistics.shapes import MAX_PATHS, OTHER, UNFILLED_KINDS, Field, Names
+from gleanery.storage.statistics.documents import JobFields
+from gleanery.storage.statistics.scrapes import Scrape
+from gleanery.storage.statistics.shapes import UNFILLED_KINDS, UNLISTED, Names
 
+_MAX_PATHS = 256  # fields that are shown
 # Data with ids as names of members can have millions of fields.
 _MAX_NAMES = 10_000
-ShapeFields = Mapping[int, list[Field] | None]
 
 
 class FieldCounts(NamedTuple):
@@ -30,48 +32,51 @@ class Summary:
 
     def __init__(self) -> None:
         self.outputs = 0
-        """All outputs, also those whose shape is not known."""
+        """All outputs, also those that are not counted."""
         self.counted = 0
         """Outputs whose fields are known. The rates refer to them."""
         self.kinds = defaultdict[Names, Counter[str]](Counter)
-        self.other_kinds = defaultdict[Names, set[str]](set)
-        """Kinds that outputs of the shape ``OTHER`` may have; how many do is not known."""
         self.has_unknown_fields = False
-        """True if there are outputs about whose fields nothing is known."""
+        """True if there are outputs with fields about which nothing is known."""
 
-    def add(self, counts: Mapping[int, int], fields: ShapeFields) -> None:
-        """Adds outputs by shape, those of the most frequent shapes first."""
-        for shape, count in sorted(counts.items(), key=lambda item: -item[1]):
-            known = fields.get(shape)
-            if count <= 0:
-                continue
-            self.outputs += count
-            if shape == OTHER or known is None:
-                self._add_other(known)
-                continue
-            self.counted += count
-            for names, kind in known:
-                if names in self.kinds or len(self.kinds) < _MAX_NAMES:
-                    self.kinds[names][kind] += count
+    def add_job(self, fields: JobFields) -> None:
+        """Add the outputs of a job."""
+        counts = (
+            (field.names, {name: kind.output_count for name, kind in field.kinds.items()})
+            for field in fields.listed
+        )
+        self._add(fields.counted, counts)
 
-    def _add_other(self, known: list[Field] | None) -> None:
-        if known is None:
-            self.has_unknown_fields = True
-        for names, kind in known or ():
-            self.other_kinds[names].add(kind)
+    def add_scrape(self, scrape: Scrape) -> None:
+        """Add the outputs that a scrape has seen."""
+        self._add(scrape.counted, scrape.fields)
+        self.add_unknown(scrape.outputs - scrape.counted)
+
+    def _add(self, outputs: int, fields: Iterable[tuple[Names, Mapping[str, int]]]) -> None:
+        """Add outputs by field, the most frequent fields first."""
+        self.outputs += outputs
+        self.counted += outputs
+        for names, kinds in sorted(fields, key=lambda field: -sum(field[1].values())):
+            filled = {kind: count for kind, count in kinds.items() if count > 0}
+            if names == UNLISTED.names:
+                self.has_unknown_fields = self.has_unknown_fields or bool(filled)
+            elif filled and (names in self.kinds or len(self.kinds) < _MAX_NAMES):
+                self.kinds[names].update(filled)
 
     def add_unknown(self, count: int) -> None:
-        """Adds outputs whose shape is not known: they were stored before shapes were counted."""
+        """Add outputs that are not counted: an older program has stored them."""
         self.outputs += count
         self.has_unknown_fields = self.has_unknown_fields or count > 0
 
     def fields(self) -> list[FieldCounts]:
         """Returns the fields by name; if they are too many, those that most outputs have."""
         most = sorted(self.kinds.items(), key=lambda item: (-item[1].total(), item[0]))
-        return [FieldCounts(*item) for item in sorted(most[:MAX_PATHS], key=itemgetter(0))]
+        return [FieldCounts(*item) for item in sorted(most[:_MAX_PATHS], key=itemgetter(0))]
 
     def rate(self, filled: int) -> float:
         return round(filled / self.counted, 4) if self.counted else 0.0
 
     def fill_rates(self) -> dict[Names, float]:
-        return {field.names: self.rate(field.filled) for field in self.fields()}
+        """Return the rate of every field, also of those that are not shown."""
+        fields = (FieldCounts(*item) for item in self.kinds.items())
+        return {field.names: self.rate(field.filled) for field in fields}

@@ -1,33 +1,36 @@
-"""Outputs that a reviewer should see: those of rare shapes, and those with extreme values."""
+"""Outputs that a reviewer should see: those with rare fields, and those with extreme values.
+
+A field is rare in an output if few outputs of the job have a value of this kind there, or if few
+lack it. The set of all fields of an output does not matter: where many fields are optional, almost
+every set is rare.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
-from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database
 from gleanery.storage.statistics import reading
+from gleanery.storage.statistics.documents import CountedField, JobFields
 from gleanery.storage.statistics.ranges import Range, decode_source, readable
 from gleanery.storage.statistics.reading import StoredJob, StoredRows
-from gleanery.storage.statistics.shapes import OTHER, Column, Field, Names
+from gleanery.storage.statistics.shapes import Column, Names
 from gleanery.values import field_paths
 
 _CURRENT = """
-SELECT shape, content_hash FROM outputs
+SELECT fields, content_hash FROM outputs
 WHERE organization_id = $1 AND identity = $2 AND +job_id = $3
 """
 _RARE_SHARE = 0.05
 _MAX_DIFFERENCES = 3
 _MIN_MEASURES = 20
 _MIN_DISTANCE = 2  # binary digits between an extreme value and the next: at least twice as large
-_SAME_KIND = {"integer": "number"}
-_Kinds = frozenset[tuple[Names, str]]
+_NUMBERS = ("integer", "number")  # alike, such as 12 beside 12.5
 
 
 class UnusualOutput(NamedTuple):
@@ -43,101 +46,114 @@ class _Candidate(NamedTuple):
 
     identity: bytes
     reason: Literal["rare_shape", "outlier"]
-    describe: Callable[[], str]
-    shape: int | None = None
-    content_hash: bytes = b""
-    """The beginning of the hash of the content with the extreme value."""
+    describe: Callable[[bytes | None, bytes], str | None]
+    """Returns why the output with these fields and this hash is unusual; None if it is not."""
 
 
 async def unusual_outputs(
     database: Database, computations: FairThread, group_id: int, job_id: int, limit: int
 ) -> list[UnusualOutput]:
-    """Returns outputs of the job, each once: first those of the rarest shapes, then outliers."""
+    """Return outputs of the job, each once: first those of the rarest fields, then outliers."""
     organization_id = database.organization_id
-    found: dict[bytes, _Candidate] = {}
+    found: dict[bytes, UnusualOutput] = {}
     async for rows in reading.read_jobs(database, group_id, job_id):
         for candidate in await computations.run(organization_id, _candidates, rows):
             if len(found) == limit:
                 break
             identity = candidate.identity
-            if identity not in found and await _is_current(database, job_id, candidate):
-                found[identity] = candidate
-    return await computations.run(organization_id, _describe, [*found.values()])
-
-
-def _describe(candidates: Iterable[_Candidate]) -> list[UnusualOutput]:
-    return [UnusualOutput(one.identity, one.reason, one.describe()) for one in candidates]
-
-
-async def _is_current(database: Database, job_id: int, candidate: _Candidate) -> bool:
-    """Returns True if the output still has the shape, or the value, that is unusual."""
-    await asyncio.sleep(0)  # other requests run between two statements
-    key = (database.organization_id, candidate.identity, job_id)
-    rows = await database.read(_CURRENT, *key)
-    return any(
-        shape == candidate.shape
-        if candidate.shape is not None
-        else content_hash.startswith(candidate.content_hash)
-        for shape, content_hash in rows
-    )
+            if identity in found:
+                continue
+            await asyncio.sleep(0)  # other requests run between two statements
+            for row in await database.read(_CURRENT, organization_id, identity, job_id):
+                detail = await computations.run(organization_id, candidate.describe, *row)
+                if detail is not None:
+                    found[identity] = UnusualOutput(identity, candidate.reason, detail)
+    return [*found.values()]
 
 
 def _candidates(rows: StoredRows) -> list[_Candidate]:
     job = rows.decode()
-    return [*_rare_shapes(job), *_outliers(job)]
+    return [*_rare_fields(job.statistics.fields), *_outliers(job)]
 
 
-def _rare_shapes(job: StoredJob) -> Iterator[_Candidate]:
-    """Yields examples of rare shapes: one of each shape, the rarest first, then the next ones."""
-    counts = {shape: counted.output_count for shape, counted in job.statistics.shapes.items()}
-    kinds = {shape: _kinds(job.fields.get(shape)) for shape in counts}
-    alike = Counter[_Kinds]()
-    for shape, count in counts.items():
-        alike[kinds[shape]] += count
-    total = alike.total()
-    common, _ = max(alike.items(), key=itemgetter(1), default=(frozenset(), 0))
+class _RareField(NamedTuple):
+    """A kind of a field that few outputs have."""
+
+    output_count: int
+    names: Names
+    kind: str | None
+    """None: the field is missing."""
+    slots: int
+    """A bitmap. An output has the kind if it has one of these slots; if it has none, in case the
+    field is missing."""
+    objects: int
+    """The slot of the object whose member the field is, as a bitmap; 0 if there is none."""
+    examples: Sequence[int]
+
+    def is_in(self, bits: int) -> bool:
+        if self.kind is None:
+            return not bits & self.slots and bits & self.objects == self.objects
+        return bool(bits & self.slots)
+
+    @property
+    def text(self) -> str:
+        return f"{field_paths.of_names(self.names)} is {_in_words(self.kind)}"
+
+
+def _rare_fields(fields: JobFields) -> Iterator[_Candidate]:
+    """Yield examples of rare fields: one of each, the rarest first, then the next ones."""
+    limit = _RARE_SHARE * fields.counted
+    kinds = (kind for field in fields.listed if field.names for kind in _kinds(field, fields))
     rare = sorted(
-        (
-            shape
-            for shape in counts
-            if counts[shape] and shape != OTHER and alike[kinds[shape]] <= _RARE_SHARE * total
-        ),
-        key=lambda shape: alike[kinds[shape]],
+        (kind for kind in kinds if 0 < kind.output_count <= limit),
+        key=lambda kind: (kind.output_count, kind.names, kind.kind or ""),
     )
-    for round_ in zip_longest(*(job.statistics.shapes[shape].examples for shape in rare)):
-        for shape, identity in zip(rare, round_, strict=True):
-            if identity is not None:
-                of_shape = kinds[shape]
-                describe = partial(_describe_shape, of_shape, common, alike[of_shape], total)
-                yield _Candidate(identity, "rare_shape", describe, shape)
+    describe = partial(_describe_fields, rare, fields.counted)
+    for examples in zip_longest(*(kind.examples for kind in rare)):
+        for example in examples:
+            if example is not None:
+                identity = bytes.fromhex(fields.identities[example])
+                yield _Candidate(identity, "rare_shape", describe)
 
 
-def _kinds(fields: list[Field] | None) -> _Kinds:
-    """Returns the kinds of fields. An integer is a number like others, such as 12 beside 12.5."""
-    return frozenset((names, _SAME_KIND.get(kind, kind)) for names, kind in fields or ())
+def _kinds(field: CountedField, fields: JobFields) -> Iterator[_RareField]:
+    """Yield the kinds of a field, and the outputs that lack it."""
+    numbers = [field.kinds[name] for name in _NUMBERS if name in field.kinds]
+    alike = [("number", numbers)] if numbers else []
+    alike += [(name, [kind]) for name, kind in field.kinds.items() if name not in _NUMBERS]
+    for name, kinds in alike:
+        yield _RareField(
+            sum(kind.output_count for kind in kinds),
+            field.names,
+            name,
+            sum(1 << kind.slot for kind in kinds),
+            0,
+            [example for kind in kinds for example in kind.examples],
+        )
+    possible, objects = fields.counted, fields.objects_of(field.names)
+    if len(field.names) > 1:
+        possible = fields.by_names[field.names[:1]].object_count
+    missing = possible - field.output_count
+    yield _RareField(missing, field.names, None, field.slots, objects, field.missing)
 
 
-def _describe_shape(rare: _Kinds, common: _Kinds, count: int, total: int) -> str:
-    return f"{_difference(rare, common)} ({count} of {total} outputs)"
-
-
-def _difference(rare: _Kinds, common: _Kinds) -> str:
-    """Says in which fields a rare shape differs from the most common one."""
-    kinds = dict[Names, str](rare)
-    common_kinds = dict[Names, str](common)
-    differences = [
-        f"{field_paths.of_names(names)} is {_in_words(kinds.get(names))}"
-        for names in sorted(kinds.keys() | common_kinds.keys())
-        if kinds.get(names) != common_kinds.get(names)
-    ]
-    more = len(differences) - _MAX_DIFFERENCES
+def _describe_fields(
+    rare: Sequence[_RareField], outputs: int, fields: bytes | None, _hash: bytes
+) -> str | None:
+    """Say which rare fields an output has, the rarest first."""
+    bits = int.from_bytes(fields or b"", "little")
+    found = [kind for kind in rare if fields is not None and kind.is_in(bits)]
+    if not found:
+        return None
+    texts = [kind.text for kind in found]
+    more = len(texts) - _MAX_DIFFERENCES
     if more > 0:
-        differences[_MAX_DIFFERENCES:] = [f"{more} more"]
-    return ", ".join(differences) or "a rare shape"
+        texts[_MAX_DIFFERENCES:] = [f"{more} more"]
+    return f"{', '.join(texts)} ({found[0].output_count} of {outputs} outputs)"
 
 
 def _in_words(kind: str | None) -> str:
-    """Writes a kind with its article; None is a field that is missing."""
+    """Write a kind with its article; None is a field that is missing."""
     if kind in (None, "null"):
         return kind or "missing"
     words = str(kind).replace("_", " ")
@@ -156,8 +172,16 @@ def _outliers(job: StoredJob) -> Iterator[_Candidate]:
     extremes.sort(key=lambda extreme: -extreme[0])
     for _, column, range_, is_largest in extremes:
         source = decode_source(range_.max_source if is_largest else range_.min_source)
-        describe = partial(_describe_extreme, column, range_, is_largest)
-        yield _Candidate(source.identity, "outlier", describe, None, source.content_hash)
+        text = _describe_extreme(column, range_, is_largest)
+        describe = partial(_describe_if_stored, text, source.content_hash)
+        yield _Candidate(source.identity, "outlier", describe)
+
+
+def _describe_if_stored(
+    text: str, hash_start: bytes, _fields: bytes | None, content_hash: bytes
+) -> str | None:
+    """Return the text if the output still has the content with the extreme value."""
+    return text if content_hash.startswith(hash_start) else None
 
 
 def _distance(range_: Range, is_largest: bool) -> int:
@@ -167,7 +191,8 @@ def _distance(range_: Range, is_largest: bool) -> int:
     price of 999 is, if no other has more than six digits.
     """
     extreme = int(range_.max if is_largest else range_.min).bit_length()
-    if range_.digits[extreme] > _RARE_SHARE * range_.count:
+    # A range that an older program has stored may lack the digits of its extremes.
+    if range_.digits.get(extreme, 0) > _RARE_SHARE * range_.count:
         return 0
     towards_median = (
         abs(extreme - digits)
