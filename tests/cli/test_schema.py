@@ -297,3 +297,26 @@ def test_outputs_of_an_earlier_program_are_in_the_approved_view(settings: Settin
         before = client.get(f"/v1/outputs/group/{first['output_id']}", params={"at": cursor})
         assert before.json()["data"] == {"number": 1}
     service.stop()
+
+
+@pytest.mark.thorough
+def test_outputs_under_an_earlier_name_of_their_country_are_found(settings: Settings) -> None:
+    service = Service(settings)
+    token = service.token()
+    stored = [output(1, tags={"country": "Kosovo"}), output(2, tags={"country": "XK"})]
+    with service.client(token) as client:
+        client.store("group", *stored, output(3, tags={"country": "Peru"}))
+        client.post("/v1/reviews/group", json={"job_id": stored[0]["job_id"], "status": "approved"})
+    service.stop()
+    undo_migrations(settings, "country_names")
+    for table in ("outputs", "approved_versions", "country_counts"):
+        run_script(settings, f"UPDATE {table} SET country = 'kosovo' WHERE country = 'XK'")
+    service = Service(settings)
+    with service.client(token) as client:
+        for name in ("Kosovo", "xk", "Republic of Kosovo"):
+            for view in ({}, {"view": "approved"}):
+                found = client.items("group", country=name, **view)
+                assert [item["tags"] for item in found] == [each["tags"] for each in stored]
+        client.store("group", output(1, tags={"country": "Peru"}))
+        assert len(client.items("group", country="Peru")) == 2
+    service.stop()

@@ -147,6 +147,7 @@ _UNDO = {
                 PRIMARY KEY (organization_id, group_id, job_id, shape));
         """,
     ),
+    "country_names": _Undo({}),
 }
 
 
