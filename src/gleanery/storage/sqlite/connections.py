@@ -155,7 +155,7 @@ def create_file(path: Path, traces: Traces | None) -> None:
     The file gets its name when it has its first page. So an empty file is never one that another
     process is about to fill.
     """
-    if path.exists() and path.stat().st_size:
+    if _size(str(path)):
         return
     if traces is not None:
         _reject_lost_file(path, traces())
@@ -176,7 +176,7 @@ def create_file(path: Path, traces: Traces | None) -> None:
 def _reject_lost_file(path: Path, traces: Iterable[Path]) -> None:
     log = path.with_name(f"{path.name}-wal")
     trace = next((trace for trace in (path, log, *traces) if trace.exists()), None)
-    if trace is None:
+    if trace is None or _size(str(path)):  # or another process has just created it
         return
     problem = f"There is no database in {path.parent.absolute()}, but {trace.absolute()} is left"
     if trace == path:
