@@ -68,7 +68,7 @@ def decode_many(texts: Sequence[bytes], max_depth: int = MAX_DEPTH) -> list[Any]
 
 
 def _may_lose_digits(text: bytes) -> bool:
-    """Returns True if the fast parser can change a number, all digits of a small one included."""
+    """Returns True if the fast parser could change a number, such as 1e-400 to 0."""
     zeros = text.translate(_DIGITS_TO_ZEROS)
     return _LONG_NUMBER in zeros or _SMALL_NUMBER.search(zeros) is not None
 

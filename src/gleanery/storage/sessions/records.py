@@ -41,7 +41,7 @@ _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys for
 RECORDS_PER_PAUSE = 500
 """Records that are processed at a time, before other requests get their turn."""
 _MAX_AUDITED_DOMAINS = 20
-_MAX_COMPARED_BYTES = 32 * 1024 * 1024  # of the values of one name in all partitions
+_MAX_COMPARED_BYTES = 32 * 1024 * 1024  # of stored values that one array is compared with
 
 
 # --- the lock -----------------------------------------------------------------------------------
@@ -273,7 +273,11 @@ async def _with_meant_identities(
 ) -> Prepared[In]:
     """Returns the records with the identities of the stored records that they mean."""
     unnamed = [one for one in given.records if one.alternative is not None]
-    found = await _find_alternatives(kind, locked.transaction, unnamed) if unnamed else {}
+    found: dict[bytes, list[bytes]] = {}
+    for start in range(0, len(unnamed), RECORDS_PER_PAUSE):
+        step = unnamed[start : start + RECORDS_PER_PAUSE]
+        found |= await _find_alternatives(kind, locked.transaction, step)
+        await locked.transaction.pause()
     # The record with the usual origin of its host has the identity of the one without an origin.
     others = {own: [one for one in all_ if one != own] for own, all_ in found.items()}
     versions = {own: Counter[PreparedRecord]() for own in others if others[own]}
