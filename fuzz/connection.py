@@ -229,6 +229,10 @@ SEEDS = (
     + _request("GET /healthz"),
     _request("DELETE /v1/cookies?domain=a.com") + _request("GET /v1/changes/g?wait=0"),
     b"GET http://host/readyz HTTP/1.0\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n"
+    + b"\r\n" * 10
+    + _request("GET /metrics")
+    + b"\r\n" * 11,
     _request("GET /nowhere") + b"rubbish",
     _request("POST /v1/nowhere", "Content-Length: 9", body=b"too short"[:4]),
 )
