@@ -1,4 +1,4 @@
-"""Usage of organizations: metrics, ``gleanery usage``, and the lines of the log, on both engines."""
+"""Usage of organizations: metrics, ``gleanery usage`` and the log, on both engines."""
 
 from __future__ import annotations
 
@@ -280,9 +280,7 @@ def callers(lines: list[dict[str, Any]], operation: str) -> list[tuple[int, Any,
 
 
 @pytest.mark.parametrize("format_", ["json", "text"])
-def test_a_request_line_names_the_organization_and_the_token(
-    fresh: Settings, format_: str
-) -> None:
+def test_a_request_line_names_the_organization_and_the_token(fresh: Settings, format_: str) -> None:
     where = database_options(fresh)
     options = ("--log-level", "info", "--log-format", format_)
     with served(fresh, *options, with_token=False) as (running, url, _):
