@@ -4,7 +4,7 @@ A request only adds to a dictionary. Each second, ``publish`` adds these numbers
 to the usage that waits for the database. The sweep stores that usage; see ``background.usage``.
 
 An organization has a label in the metrics while it has a slot in the memory that the workers share.
-Each worker fills its slots by its own requests, so a node has one label per slot and worker at most.
+Each worker fills its slots by its own requests. So the slots of all workers bound the labels.
 All other organizations are counted as ``other``. A busy organization takes the slot of the least
 busy one, at most one in each round of the sweep. Then its count starts at 0. An earlier count is
 never moved to another label: a rate would show requests that nobody has sent.
