@@ -349,7 +349,7 @@ class Settings:
     )
     metrics_organizations: int = setting(
         20,
-        "Organizations with usage metrics of their own in each worker; the others are summed up.",
+        "Organizations with separate usage metrics in each worker; the others are summed up.",
         _between(0, 100),
     )
 

@@ -1,4 +1,4 @@
-"""Usage of organizations: metrics, ``gleanery usage``, and the lines of the log, on both engines."""
+"""Usage of organizations: metrics, ``gleanery usage`` and the log, on both engines."""
 
 from __future__ import annotations
 

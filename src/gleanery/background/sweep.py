@@ -73,12 +73,22 @@ class Sweep:
             raise problem
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
-        await self._usage.store()
+        failure = await self._store_usage()
         self.session_records = await summaries.count_expiring(self._engine, self._clock())
         now = await self._guard.confirmed_time()
         if now is not None:
             await console_sessions.delete_ended(self._engine, now)
         await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days, now)
+        if failure is not None:
+            raise failure
+
+    async def _store_usage(self) -> Exception | None:
+        """Return the failure instead of raising it: a full disk must not prevent the deletions."""
+        try:
+            await self._usage.store()
+        except Exception as failure:
+            return failure
+        return None
 
     async def _run(self) -> None:
         while True:

@@ -54,7 +54,7 @@ class Telemetry:
         """``folders`` are those whose free space is a metric, by label.
 
         A request is slow from ``slow_seconds`` on; 0 is never. ``organizations`` is the number of
-        organizations with metrics of their own.
+        organizations with separate metrics.
         """
         self._log = log
         self._slow_seconds = slow_seconds or math.inf

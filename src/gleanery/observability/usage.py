@@ -3,11 +3,11 @@
 A request only adds to a dictionary. Each second, ``publish`` adds these numbers to the metrics, and
 to the usage that waits for the database. The sweep stores that usage; see ``background.usage``.
 
-An organization has metrics of its own while it has a slot in the memory that the workers share.
-Each worker has its own slots and chooses by its own requests, so the metrics of a node have at most
-one organization per slot and worker. All others are counted as ``other``. A busy organization takes
-the slot of the least busy one, at most one in each round of the sweep, and its count starts at 0. An
-earlier count is never moved to another label: a rate would show requests that nobody has sent.
+An organization has a label in the metrics while it has a slot in the memory that the workers share.
+Each worker fills its slots by its own requests. So the slots of all workers bound the labels.
+All other organizations are counted as ``other``. A busy organization takes the slot of the least
+busy one, at most one in each round of the sweep. Then its count starts at 0. An earlier count is
+never moved to another label: a rate would show requests that nobody has sent.
 """
 
 from __future__ import annotations
