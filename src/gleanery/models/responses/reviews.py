@@ -74,7 +74,8 @@ class SampledOutput(TypedDict):
         Field(
             description="random: each output of the job was equally likely. changed: it has a "
             "newer value than its last approved version. rare_shape: few outputs of the job have "
-            "this kind of value in a field, or few lack the field. outlier: it has an extreme value."
+            "this kind of value in a field, or few lack the field. outlier: it has an extreme "
+            "value."
         ),
     ]
     detail: Annotated[str | None, Field(description="What is unusual; null if nothing is.")]

@@ -18,7 +18,7 @@ import msgspec
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics.ranges import Ranges, decode_ranges, encode_ranges
-from gleanery.storage.statistics.shapes import Column, Field, Names
+from gleanery.storage.statistics.shapes import UNLISTED, Column, Field, Names
 
 MAX_NAMES = {0: 1, 1: 512, 2: 1024}
 """Fields of a job: the members of its values, and the members of objects in them."""
@@ -118,6 +118,12 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
     def _free_slots(self) -> Iterator[int]:
         return (slot for slot in count() if slot not in self._kinds)
 
+    @property
+    def unlisted_count(self) -> int:
+        """The number of outputs with fields that are not listed."""
+        found = self.by_names.get(UNLISTED.names)
+        return 0 if found is None else found.output_count
+
     def find_slot(self, field: Field) -> int | None:
         """Return the slot of a field, which is added if it fits."""
         found = self._find_field(field.names)
@@ -176,13 +182,14 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         ]
         for bitmap, outputs in by_bitmap.items():
             bits = int.from_bytes(bitmap, "little")
-            reached = [self._kinds[slot].examples for slot in _slots_of(bits & open_slots)]
+            reached = [self.examples] if len(self.examples) < _MAX_EXAMPLES else []
+            reached += [self._kinds[slot].examples for slot in _slots_of(bits & open_slots)]
             reached += [
                 missing
                 for missing, slots, objects in open_fields
                 if not bits & slots and bits & objects == objects
             ]
-            for examples in (self.examples, *reached):
+            for examples in reached:
                 found[id(examples)] += outputs[:_MAX_EXAMPLES]
                 lists[id(examples)] = examples
         for key, outputs in found.items():
@@ -203,11 +210,11 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
 
     def remove_examples(self, identities: Iterable[bytes]) -> None:
         """Remove outputs from all examples."""
-        removed = {self._indexes.get(identity.hex()) for identity in identities} - {None}
+        removed = {self._indexes.pop(identity.hex(), None) for identity in identities} - {None}
         if removed:
             for examples in self._all_examples():
-                examples[:] = [index for index in examples if index not in removed]
-            self._compact()
+                if not removed.isdisjoint(examples):
+                    examples[:] = [index for index in examples if index not in removed]
 
     def _all_examples(self) -> Iterator[list[int]]:
         yield self.examples
@@ -216,9 +223,15 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
             for kind in field.kinds.values():
                 yield kind.examples
 
+    def encode(self) -> str:
+        self._compact()
+        return msgspec.json.encode(self).decode()
+
     def _compact(self) -> None:
         """Remove the identities that no example refers to."""
         used = sorted({index for examples in self._all_examples() for index in examples})
+        if len(used) == len(self.identities):
+            return
         moved = {index: new for new, index in enumerate(used)}
         for examples in self._all_examples():
             examples[:] = [moved[index] for index in examples]
@@ -240,7 +253,6 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
             }
         for cached in ("by_names", "_kinds", "_name_counts", "_free_slots"):
             self.__dict__.pop(cached, None)
-        self._compact()
         return unused
 
 
@@ -323,7 +335,7 @@ class JobStatistics:
     @property
     def value_columns(self) -> tuple[str, str]:
         """The columns ``field_counts`` and ``ranges``."""
-        return msgspec.json.encode(self.fields).decode(), encode_ranges(self.ranges)
+        return self.fields.encode(), encode_ranges(self.ranges)
 
     def seen_fields(self) -> Iterator[tuple[Names, dict[str, int]]]:
         """Yield the fields that the current scrape has seen, with the number of each kind."""

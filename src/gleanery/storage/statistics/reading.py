@@ -24,7 +24,7 @@ _SCRAPES = """
 SELECT job_id, started_at, seen_at, counts FROM job_scrapes
 WHERE organization_id = $1 AND group_id = $2 AND job_id > $3 AND job_id <= $4
 """
-_JOBS_PER_READ = 10  # each can have a megabyte of statistics
+_JOBS_PER_READ = 10  # each can have some megabytes of statistics
 _EVERY_JOB = 2**63 - 1
 
 

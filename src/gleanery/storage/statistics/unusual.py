@@ -130,6 +130,8 @@ def _kinds(field: CountedField, fields: JobFields) -> Iterator[_RareField]:
             0,
             [example for kind in kinds for example in kind.examples],
         )
+    if fields.unlisted_count:  # these outputs may have the field
+        return
     possible, objects = fields.counted, fields.objects_of(field.names)
     if len(field.names) > 1:
         possible = fields.by_names[field.names[:1]].object_count
