@@ -67,7 +67,7 @@ def call(app: AsgiApp, scope: Message, *received: Message) -> list[Message]:
 
 @pytest.fixture
 def app(tmp_path: Path) -> Callable[[], AsgiApp]:
-    settings = Settings(data=tmp_path, log_level="error")
+    settings = Settings(data=tmp_path, log_level="error", slow_request_seconds=0)
     asyncio.run(prepare(settings))
     return lambda: AsgiApp(build_app(settings))
 
