@@ -136,15 +136,23 @@ class Blobs:
         """Use the store. Raise an error of the store if it fails."""
         raise NotImplementedError
 
+    @property
+    def is_away(self) -> bool:
+        """True if nothing can be deleted now, so that a request should not try it."""
+        return False
+
     @contextmanager
-    def _used(self) -> Iterator[None]:
-        """Note whether the store works, and convert its errors to Unavailable."""
+    def _used(self, *, is_proof: bool = True) -> Iterator[None]:
+        """Note whether the store works, and convert its errors to Unavailable.
+
+        Work that sends no request to the store does not prove that it works.
+        """
         try:
             yield
         except (obstore.exceptions.BaseError, OSError) as error:
             self._note_failure(_reason(error))
             raise Unavailable(_NO_BLOBS, _reason(error)) from error
-        if self.is_failing:
+        if self.is_failing and is_proof:
             self.is_failing = False
             _log.warning("the store of files works again")
 
@@ -242,9 +250,13 @@ class S3Blobs(Blobs):
 
     async def sign(self, keys: Sequence[str], seconds: int) -> Sequence[str]:
         """Return links to the blobs that are valid for this time without credentials."""
-        with self._used():
+        with self._used(is_proof=False):
             lifetime = timedelta(seconds=seconds)
             return await obstore.sign_async(self._signing_store, "GET", list(keys), lifetime)
+
+    @property
+    def is_away(self) -> bool:
+        return self.is_failing
 
     def _probe(self) -> None:
         """Ask for an object that does not exist. See ``check`` for why this does not await."""

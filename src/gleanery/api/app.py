@@ -193,7 +193,10 @@ class App:
         blobs = self._services.blobs
         while True:
             await asyncio.sleep(_FAILING_PROBE_SECONDS if blobs.is_failing else _PROBE_SECONDS)
-            await blobs.probe()
+            try:
+                await blobs.probe()
+            except Exception:  # such as a variable of the environment that is not valid any more
+                _log.exception("the store of files could not be probed")
 
     async def _connect(self) -> None:
         """Connect to the prepared database; after an error this is called again."""

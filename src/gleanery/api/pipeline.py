@@ -191,7 +191,8 @@ class RequestPipeline:
 
     async def _finish_batched(self, request: Request, state: RequestState) -> None:
         """Wait until the client has read a response that a batch has sent, and record it."""
-        assert state.unrecorded is not None
+        if state.unrecorded is None:  # the client was gone before
+            return
         name, request_id, status, started = state.unrecorded
         try:
             with state.idle():

@@ -145,8 +145,8 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
         if file.key != key and not await s.blobs.exists(file.key):
             await s.blobs.copy(key, file.key)
     finally:
-        # The upload failed, or its bytes were known. The sweep deletes what a failing store has.
-        if (file is None or file.key != key) and not s.blobs.is_failing:
+        # The upload failed, or its bytes were known. If the store is away, the sweep deletes them.
+        if (file is None or file.key != key) and not s.blobs.is_away:
             await asyncio.shield(_delete_blob(s, context.database, key))
     return Response(encode(file.to_response()))
 
