@@ -86,6 +86,7 @@ class Sweep:
         """Return the failure instead of raising it: a full disk must not prevent the deletions."""
         try:
             await self._usage.store()
+            await self._usage.measure()
         except Exception as failure:
             return failure
         return None
