@@ -350,6 +350,33 @@ def test_a_replaced_worker_continues_its_organizations() -> None:
     assert requests_by_label(again) == {"5": 13, "6": 5, "other": 1}
 
 
+def test_the_workers_show_the_same_stored_bytes_and_no_sum() -> None:
+    shared = SharedCounters.create(2)
+    record(first := telemetry_of(shared, 1, 2), 5)
+    record(other := telemetry_of(shared, 2, 2), 5)
+    record(other, 6)
+    for telemetry in (first, other):
+        telemetry.usage.publish()
+        telemetry.usage.set_stored_bytes(5, 100)
+        telemetry.usage.set_stored_bytes(6, 0)
+        telemetry.usage.set_stored_bytes(7, 3)  # has no slot
+    assert stored_by_label(first) == stored_by_label(other) == {"5": 100, "6": 0}
+    first.usage.set_stored_bytes(5, None)
+    assert stored_by_label(first) == stored_by_label(other) == {"5": 100, "6": 0}
+    other.usage.set_stored_bytes(5, None)
+    assert stored_by_label(first) == stored_by_label(other) == {"6": 0}
+    other.usage.set_stored_bytes(5, 200)
+    record(other, 8, 60)
+    other.usage.take()  # takes a slot of one of them, but not its bytes
+    assert requests_by_label(other).keys() >= {"8"}
+    assert stored_by_label(other) in ({"5": 200}, {"6": 0})
+
+
+def stored_by_label(telemetry: Telemetry) -> dict[str, float]:
+    [samples] = [found for metric, found in telemetry.usage.collect() if metric == STORAGE]
+    return {name.split('"')[1]: value for name, value in samples}
+
+
 def test_usage_that_could_not_be_stored_is_stored_later() -> None:
     telemetry = telemetry_of(SharedCounters.create(1), 1, 2)
     record(telemetry, 5, 3)

@@ -83,7 +83,10 @@ class Sweep:
             raise failure
 
     async def _store_usage(self) -> Exception | None:
-        """Return the failure instead of raising it: a full disk must not prevent the deletions."""
+        """Store what was counted, and measure the stored bytes.
+
+        Return the failure instead of raising it: a full disk must not prevent the deletions.
+        """
         try:
             await self._usage.store()
             await self._usage.measure()

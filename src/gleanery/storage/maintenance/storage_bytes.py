@@ -15,7 +15,7 @@ import asyncio
 import json
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gleanery.storage import metadata, usage
 from gleanery.storage.database import Database, Engine, Transaction
@@ -117,9 +117,7 @@ async def _claim(now: int, transaction: Transaction) -> str | None:
     state = _State() if stored is None else _decode(stored)
     if not state.is_due(now):
         return None
-    claimed = state._replace(
-        next_round_at=now + _MINUTE, started_at=state.started_at if state.started_at else now
-    )
+    claimed = state._replace(next_round_at=now + _MINUTE, started_at=state.started_at or now)
     text = json.dumps(claimed._asdict())
     await metadata.set_storage_pass(transaction, text)
     return text
@@ -180,11 +178,11 @@ async def _step(database: Database, state: _State, today: int) -> _State | usage
     if len(rows) < _STEP_ROWS:
         return state._replace(table=state.table + 1, key=None)
     last = rows[-1][0]
-    return state._replace(key=last.hex() if isinstance(last, bytes) else last)
+    return state._replace(key=last.hex() if sql is _FILES else last)
 
 
-def _key_after(sql: str, key: int | str | None) -> Any:
+def _key_after(sql: str, key: int | str | None) -> int | bytes:
     """Return the key behind which a step begins."""
     if sql is _FILES:
         return bytes.fromhex(str(key or ""))
-    return -1 if key is None else key
+    return -1 if key is None else int(key)
