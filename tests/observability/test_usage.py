@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,14 @@ import pytest
 from gleanery.api.request_state import RequestState
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.telemetry import Telemetry
-from gleanery.observability.usage import METRICS
+from gleanery.observability.usage import METRICS, STORAGE
 from gleanery.settings import Settings
+from gleanery.storage import metadata
+from gleanery.storage import usage as stored_usage
 from gleanery.storage.engines import open_engine
+from gleanery.storage.maintenance import storage_bytes
+from gleanery.values import timestamps
+from tests.support.databases import run_script
 from tests.support.outputs import output
 from tests.support.process import (
     Running,
@@ -29,7 +35,7 @@ from tests.support.process import (
     run_successfully,
     served,
 )
-from tests.support.service import Client
+from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
@@ -159,7 +165,96 @@ def test_stored_bytes_are_added_up_in_steps(fresh: Settings) -> None:
     found = usage(fresh, "--storage")["a"]
     assert found["file_bytes"] == 5007
     assert found["database_bytes"] == stored_bytes(fresh)
-    assert "File bytes" in run_successfully("usage", "--storage", *database_options(fresh))
+
+
+def test_the_sweep_measures_the_stored_bytes(fresh: Settings) -> None:
+    where = database_options(fresh)
+    options = ("--workers", "2", "--sweep-seconds", "0.1")
+    with served(fresh, *options, with_token=False) as (running, url, _):
+        with Client(url, new_token(where, "a")) as a, Client(url, new_token(where, "b")) as b:
+            a.store("g", *(output(str(n)) for n in range(10)))
+            a.post("/v1/files", content=b"x" * 5000, headers={"Content-Type": "text/plain"})
+            b.get("/v1/groups")
+        expected = {"1": stored_bytes(fresh) + 5000, "2": 0}
+        forget_measurements(fresh)
+        wait_until(lambda: storage_of(url) == expected)
+        found = usage(fresh)
+        assert (found["a"]["database_bytes"], found["a"]["file_bytes"]) == (
+            expected["1"] - 5000,
+            5000,
+        )
+        measured_on = found["a"]["measured_on"]
+        assert re.search(
+            rf"^ *1 .* 5000 +{measured_on} *$", run_successfully("usage", *where), re.M
+        )
+        now_measured = usage(fresh, "--storage")["a"]
+        assert now_measured["database_bytes"] == found["a"]["database_bytes"]
+        assert "" < measured_on <= now_measured["measured_on"]
+        run_successfully("organization", "delete", "b", "--yes", *where)
+        wait_until(lambda: storage_of(url) == {"1": expected["1"]})
+        running.stop()
+
+
+def storage_of(url: str) -> dict[str, float]:
+    """The stored bytes in the metrics, by the label of the organization."""
+    with Client(url, None) as client:
+        text = client.get("/metrics").text
+    pairs = re.findall(rf'^{STORAGE.name}{{organization="(\w+)"}} (.*)$', text, re.M)
+    assert len(pairs) == len(dict(pairs))
+    return {label: float(value) for label, value in pairs}
+
+
+def forget_measurements(settings: Settings) -> None:
+    run_script(
+        settings,
+        "DELETE FROM metadata WHERE name = 'storage_pass'; "
+        "UPDATE organization_usage SET database_bytes = NULL, file_bytes = NULL",
+    )
+
+
+def test_the_stored_bytes_are_measured_again_after_a_day(fresh: Settings, clock: Clock) -> None:
+    service = Service(replace(fresh, sweep_seconds=0.1), clock)
+    with service.client(organization="a") as client:
+        client.store("g", output("1"))
+        forget_measurements(fresh)
+        wait_until(lambda: storage_of(service.url) == {"1": stored_bytes(fresh)})
+        client.store("g", *(output(str(n)) for n in range(5)))
+        clock.move(seconds=DAY)
+        wait_until(lambda: storage_of(service.url) == {"1": stored_bytes(fresh)})
+    service.stop()
+
+
+def test_a_round_measures_a_part_and_the_next_one_continues(
+    fresh: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(fresh) as (running, url, token):
+        with Client(url, token) as client:
+            for group in ("g", "h"):
+                client.store(group, *(output(str(n)) for n in range(5)))
+            for content in (b"x", b"yy", b"zzz"):
+                client.post("/v1/files", content=content, headers={"Content-Type": "text/plain"})
+        running.stop()
+    forget_measurements(fresh)
+    monkeypatch.setattr(storage_bytes, "_STEP_ROWS", 2)
+    monkeypatch.setattr(storage_bytes, "_ROUND_STEPS", 6)
+    now, today = timestamps.now(), timestamps.now() // stored_usage.DAY
+
+    async def measure() -> tuple[int, Any]:
+        async with open_engine(fresh) as engine:
+            rounds, found = 0, None
+            while found is None:
+                await storage_bytes.run_round(engine, now + rounds * 60 * timestamps.SECOND)
+                state = await metadata.storage_pass(engine)
+                await storage_bytes.run_round(engine, now + rounds * 60 * timestamps.SECOND)
+                assert await metadata.storage_pass(engine) == state  # one round in a minute
+                rounds += 1
+                found = await stored_usage.last_storage(engine.for_tenant(1), today + 1)
+            return rounds, found
+
+    rounds, found = asyncio.run(measure())
+    # Tables without groups take 4 steps, then each group 1 and its tables 5, and the end one.
+    assert rounds == 3
+    assert (found.database_bytes, found.file_bytes) == (stored_bytes(fresh), 6)
 
 
 def stored_bytes(settings: Settings) -> int:
@@ -171,7 +266,7 @@ def stored_bytes(settings: Settings) -> int:
             total = 0
             for table, column in columns.items():
                 [[found]] = await everyone.read(f"SELECT sum(octet_length({column})) FROM {table}")
-                total += int(found)
+                total += int(found or 0)
             return total
 
     return asyncio.run(add_up())
@@ -253,6 +348,33 @@ def test_a_replaced_worker_continues_its_organizations() -> None:
     record(again, 6, 4)
     record(again, 7, 1)
     assert requests_by_label(again) == {"5": 13, "6": 5, "other": 1}
+
+
+def test_the_workers_show_the_same_stored_bytes_and_no_sum() -> None:
+    shared = SharedCounters.create(2)
+    record(first := telemetry_of(shared, 1, 2), 5)
+    record(other := telemetry_of(shared, 2, 2), 5)
+    record(other, 6)
+    for telemetry in (first, other):
+        telemetry.usage.publish()
+        telemetry.usage.set_stored_bytes(5, 100)
+        telemetry.usage.set_stored_bytes(6, 0)
+        telemetry.usage.set_stored_bytes(7, 3)  # has no slot
+    assert stored_by_label(first) == stored_by_label(other) == {"5": 100, "6": 0}
+    first.usage.set_stored_bytes(5, None)
+    assert stored_by_label(first) == stored_by_label(other) == {"5": 100, "6": 0}
+    other.usage.set_stored_bytes(5, None)
+    assert stored_by_label(first) == stored_by_label(other) == {"6": 0}
+    other.usage.set_stored_bytes(5, 200)
+    record(other, 8, 60)
+    other.usage.take()  # takes a slot of one of them, but not its bytes
+    assert requests_by_label(other).keys() >= {"8"}
+    assert stored_by_label(other) in ({"5": 200}, {"6": 0})
+
+
+def stored_by_label(telemetry: Telemetry) -> dict[str, float]:
+    [samples] = [found for metric, found in telemetry.usage.collect() if metric == STORAGE]
+    return {name.split('"')[1]: value for name, value in samples}
 
 
 def test_usage_that_could_not_be_stored_is_stored_later() -> None:

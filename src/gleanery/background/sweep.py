@@ -83,9 +83,13 @@ class Sweep:
             raise failure
 
     async def _store_usage(self) -> Exception | None:
-        """Return the failure instead of raising it: a full disk must not prevent the deletions."""
+        """Store what was counted, and measure the stored bytes.
+
+        Return the failure instead of raising it: a full disk must not prevent the deletions.
+        """
         try:
             await self._usage.store()
+            await self._usage.measure()
         except Exception as failure:
             return failure
         return None

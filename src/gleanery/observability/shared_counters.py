@@ -16,7 +16,7 @@ _NUMBER_BYTES = 8
 _MAX_GAUGES = 64
 _MAX_COUNTERS = 64
 _FEED_LAG_CELLS = 64
-_USAGE_CELLS = 512
+_USAGE_CELLS = 1024
 _RESTARTS = 0  # position in the segment of the node
 
 

@@ -1,4 +1,4 @@
-"""Usage of each organization: requests, bytes of bodies, and outputs that were stored.
+"""Usage of each organization: requests, bytes of bodies, stored outputs, and the bytes it occupies.
 
 A request only adds to a dictionary. Each second, ``publish`` adds these numbers to the metrics, and
 to the usage that waits for the database. The sweep stores that usage; see ``background.usage``.
@@ -8,6 +8,10 @@ Each worker fills its slots by its own requests. So the slots of all workers bou
 All other organizations are counted as ``other``. A busy organization takes the slot of the least
 busy one, at most one in each round of the sweep. Then its count starts at 0. An earlier count is
 never moved to another label: a rate would show requests that nobody has sent.
+
+The bytes that an organization occupies are measured in the database. The sweep of each worker
+copies the last result to the worker's slots. All workers show the number of the first slot that
+has one, so they never differ.
 """
 
 from __future__ import annotations
@@ -30,8 +34,15 @@ METRICS = tuple(
         ("stored_outputs", "Outputs of an organization that were created or updated."),
     )
 )
+STORAGE = Metric(
+    "gleanery_organization_storage_bytes",
+    "gauge",
+    "Bytes that an organization occupied when it was last measured.",
+)
 _NUMBERS = len(METRICS)
-_SLOT_CELLS = 1 + _NUMBERS  # the id of the organization, then its numbers
+# The id of the organization, its numbers, and one more than the bytes that it occupies; 0 while
+# these are not known.
+_SLOT_CELLS = 1 + _NUMBERS + 1
 _OTHER = "other"
 _MAX_UNSTORED = 10_000  # organizations, between two rounds of the sweep
 _WEIGHT = 0.2  # of the last round in the average of an organization's requests
@@ -136,6 +147,17 @@ class UsageMeter:
         for organization_id, counts in taken.items():
             self._add_to_unstored(organization_id, counts)
 
+    @property
+    def organizations(self) -> list[int]:
+        """Organizations that have a slot of this worker."""
+        return list(self._slots)
+
+    def set_stored_bytes(self, organization_id: int, stored_bytes: int | None) -> None:
+        """Show the bytes that an organization occupies; None shows nothing."""
+        start = self._slots.get(organization_id)
+        if start is not None:
+            self._own[start + 1 + _NUMBERS] = 0 if stored_bytes is None else 1 + stored_bytes
+
     def _exchange_slot(self, taken: Mapping[int, Counts]) -> None:
         """Give the slot of the least busy organization to a busier one without a slot."""
         averages = {id_: self._next_average(id_, taken) for id_ in self._slots}
@@ -159,12 +181,15 @@ class UsageMeter:
         """Return the metrics of the node, with a label for each organization that has a slot."""
         self.publish()
         totals: dict[str, list[float]] = {_OTHER: [0.0] * _NUMBERS}
+        stored_bytes: dict[int, float] = {}
         for cells in self._segments:
             _add_numbers(totals, _OTHER, cells[:_NUMBERS])
             for start in range(_NUMBERS, len(cells) - _SLOT_CELLS + 1, _SLOT_CELLS):
                 if organization_id := int(cells[start]):
-                    numbers = cells[start + 1 : start + _SLOT_CELLS]
+                    numbers = cells[start + 1 : start + 1 + _NUMBERS]
                     _add_numbers(totals, str(organization_id), numbers)
+                    if above := cells[start + 1 + _NUMBERS]:
+                        stored_bytes.setdefault(organization_id, above - 1)
         for position, metric in enumerate(METRICS):
             yield (
                 metric,
@@ -173,6 +198,11 @@ class UsageMeter:
                     for label, numbers in totals.items()
                 ],
             )
+        samples = [
+            (f'{STORAGE.name}{{organization="{id_}"}}', number)
+            for id_, number in stored_bytes.items()
+        ]
+        yield STORAGE, samples
 
 
 def _add_numbers(totals: dict[str, list[float]], label: str, numbers: memoryview[float]) -> None:

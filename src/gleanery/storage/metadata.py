@@ -1,4 +1,4 @@
-"""Metadata of a database: its identity, keys, restores, the last sweep, and demo data."""
+"""Metadata of a database: its identity, keys, restores, background work, and demo data."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _RESTORE_TIME = "restore_time"
 _RESTORE_PENDING = "restore_pending"
 _DEMO = "demo"
 _SWEEP_CLOCK = "sweep_clock"
+_STORAGE_PASS = "storage_pass"
 _LOCK = "UPDATE metadata SET value = value WHERE name = $1 RETURNING value"
 RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
 """SQL expression: the time of the last restore, as text; null if there was none."""
@@ -194,12 +195,25 @@ async def store_identity(engine: Engine) -> None:
 
 async def lock_sweep_clock(transaction: Transaction) -> str | None:
     """Returns the state of the clock guard, locked until the commit; None before its first use."""
-    rows = await transaction.fetch(_LOCK, _SWEEP_CLOCK)
-    return rows[0][0] if rows else None
+    return await _lock(transaction, _SWEEP_CLOCK)
 
 
 async def set_sweep_clock(transaction: Transaction, state: str) -> None:
     await transaction.fetch(_SET, _SWEEP_CLOCK, state)
+
+
+async def storage_pass(database: Database) -> str | None:
+    """Return how far the stored bytes are measured; None before the first measurement."""
+    return await _read(database, _STORAGE_PASS)
+
+
+async def lock_storage_pass(transaction: Transaction) -> str | None:
+    """Return the same, locked until the commit."""
+    return await _lock(transaction, _STORAGE_PASS)
+
+
+async def set_storage_pass(transaction: Transaction, state: str) -> None:
+    await transaction.fetch(_SET, _STORAGE_PASS, state)
 
 
 async def is_demo(database: Database) -> bool:
@@ -213,6 +227,11 @@ async def mark_as_demo(database: Database) -> None:
 
 async def _read(database: Database, name: str) -> str | None:
     rows = await database.read(_READ, name)
+    return rows[0][0] if rows else None
+
+
+async def _lock(transaction: Transaction, name: str) -> str | None:
+    rows = await transaction.fetch(_LOCK, name)
     return rows[0][0] if rows else None
 
 

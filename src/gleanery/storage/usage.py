@@ -1,15 +1,15 @@
 """Usage of organizations: requests, bytes and outputs of each day, and bytes that are stored.
 
-The services add to the numbers of a day in every sweep; see ``background.usage``. Days are days
-since 1970, in UTC.
+The services add to the numbers of a day in every sweep; see ``background.usage``. The bytes that
+are stored are measured by ``maintenance.storage_bytes``. Days are days since 1970, in UTC.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.values import timestamps
 
 DAY = 86_400 * timestamps.SECOND
@@ -28,33 +28,21 @@ ON CONFLICT (organization_id, day) DO UPDATE SET
 _DELETE_OLD = "DELETE FROM organization_usage WHERE organization_id = $1 AND day < $2"
 _READ = """
 SELECT day, requests, received_bytes, sent_bytes, stored_outputs FROM organization_usage
-WHERE organization_id = $1 AND day >= $2 ORDER BY day
+WHERE organization_id = $1 AND day >= $2 AND requests > 0 ORDER BY day
 """
-_GROUPS = """
-SELECT id FROM groups WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
+_SET_STORAGE = """
+INSERT INTO organization_usage
+    (organization_id, day, requests, received_bytes, sent_bytes, stored_outputs, database_bytes,
+    file_bytes)
+VALUES ($1, $2, 0, 0, 0, 0, $3, $4)
+ON CONFLICT (organization_id, day) DO UPDATE SET
+    database_bytes = excluded.database_bytes, file_bytes = excluded.file_bytes
 """
-# Each statement returns the key of a row and its bytes. A step seeks behind the last key.
-_GROUP_TABLES = tuple(
-    f"SELECT {key}, {size} FROM {table} WHERE organization_id = $1 AND group_id = $2 "
-    f"AND {key} > $3 ORDER BY {key} LIMIT $4"
-    for table, key, size in (
-        ("outputs", "seq", "octet_length(item)"),
-        ("output_history", "first_replaced_seq", "octet_length(versions)"),
-        ("approved_versions", "seq", "octet_length(item)"),
-    )
-)
-_SESSION_TABLES = tuple(
-    f"SELECT id, octet_length(encrypted_value) FROM {table} WHERE organization_id = $1 "
-    "AND id > $2 ORDER BY id LIMIT $3"
-    for table in ("cookies", "local_storage")
-)
-# Files with the same bytes share a blob, so each counts as a part of it.
-_FILES = """
-SELECT files.id, size, file_count FROM files
-JOIN blobs ON blobs.organization_id = files.organization_id AND blobs.checksum = files.checksum
-WHERE files.organization_id = $1 AND files.id > $2 ORDER BY files.id LIMIT $3
+_LAST_STORAGE = """
+SELECT database_bytes, file_bytes, day FROM organization_usage
+WHERE organization_id = $1 AND day <= $2 AND database_bytes IS NOT NULL
+ORDER BY day DESC LIMIT 1
 """
-_STEP_ROWS = 1000
 
 
 class DayUsage(NamedTuple):
@@ -74,6 +62,8 @@ class Storage(NamedTuple):
     """Outputs, their earlier and approved versions, and values of sessions."""
     file_bytes: int
     """Files; the same bytes count once."""
+    day: int
+    """Day of the measurement."""
 
 
 async def add(engine: Engine, day: int, counts: Mapping[int, Sequence[int]]) -> None:
@@ -98,35 +88,24 @@ async def read(database: Database, first_day: int) -> list[DayUsage]:
     return [DayUsage(*row) for row in rows]
 
 
-async def measure_storage(database: Database) -> Storage:
-    """Add up the bytes of the handle's organization, a thousand rows at a time."""
-    return Storage(await _database_bytes(database), await _file_bytes(database))
+async def set_storage(database: Database, storage: Storage) -> None:
+    """Store what was measured for the handle's organization, unless it is gone."""
+    id_, day = database.organization_id, storage.day
+
+    async def work(transaction: Transaction) -> None:
+        if await transaction.fetch(_EXISTING, id_):
+            await transaction.fetch(
+                _SET_STORAGE, id_, day, storage.database_bytes, storage.file_bytes
+            )
+            await transaction.fetch(_DELETE_OLD, id_, day - KEPT_DAYS)
+
+    await database.write(work)
 
 
-async def _database_bytes(database: Database) -> int:
-    total = 0
-    for sql in _SESSION_TABLES:
-        async for row in _rows(database, sql, 0):
-            total += row[1]
-    async for [group_id] in _rows(database, _GROUPS, 0):
-        for sql in _GROUP_TABLES:
-            async for row in _rows(database, sql, -1, group_id):
-                total += row[1]
-    return total
+async def last_storage(database: Database, today: int) -> Storage | None:
+    """Return the last measurement of the handle's organization; None if there is none.
 
-
-async def _file_bytes(database: Database) -> int:
-    total = 0.0
-    async for _, size, file_count in _rows(database, _FILES, b""):
-        total += size / file_count
-    return round(total)
-
-
-async def _rows(database: Database, sql: str, first: Any, *values: int) -> AsyncIterator[Row]:
-    """Yield the rows of a statement in the order of their keys, which are unique."""
-    last, rows = first, None
-    while rows is None or len(rows) == _STEP_ROWS:
-        rows = await database.read(sql, database.organization_id, *values, last, _STEP_ROWS)
-        for row in rows:
-            yield row
-        last = rows[-1][0] if rows else last
+    A later day than ``today`` comes from a wrong clock, and does not count.
+    """
+    rows = await database.read(_LAST_STORAGE, database.organization_id, today)
+    return Storage(*rows[0]) if rows else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,13 +16,15 @@ from gleanery.cli.service.options import option, settings_options
 from gleanery.cli.terminal import print_table
 from gleanery.settings import Settings
 from gleanery.storage import organizations, usage
-from gleanery.storage.database import Engine
+from gleanery.storage.database import Database, Engine
+from gleanery.storage.maintenance import storage_bytes
 from gleanery.values import timestamps
 
 app = typer.Typer()
 
 _COLUMNS = ("ID", "Organization", "Requests", "Bytes in", "Bytes out", "Outputs stored")
-_STORAGE_COLUMNS = ("Database bytes", "File bytes")
+_STORAGE_COLUMNS = ("Database bytes", "File bytes", "Measured on")
+_STORAGE_KEYS = ("database_bytes", "file_bytes", "measured_on")
 _SUMS = usage.DayUsage._fields[1:]
 
 
@@ -38,21 +41,22 @@ def show_usage(
     ] = 30,
     storage: Annotated[
         bool,
-        typer.Option("--storage", help="Add up the stored bytes. This reads every row."),
+        typer.Option("--storage", help="Measure the stored bytes now. This reads every row."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
-    """Show the requests, the bytes and the stored outputs of each organization.
+    """Show the requests, the bytes, the outputs and the stored bytes of each organization.
 
-    The services store these numbers about once a minute. Days are days in UTC. Example:
-    gleanery usage --days 7 --storage --json
+    The services store these numbers about once a minute. They measure the stored bytes once an hour
+    to once a day, which depends on their number. Days are days in UTC. Example:
+    gleanery usage --days 7 --json
     """
     work = partial(_read, organization, timestamps.now() // usage.DAY - days + 1, storage)
     found = with_database(settings, work)
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
     else:
-        print_table(_table(found, storage))
+        print_table(_table(found))
 
 
 async def _read(
@@ -75,19 +79,28 @@ async def _read_one(
     days = await usage.read(database, first_day)
     found: dict[str, Any] = {"organization_id": id_, "organization": name}
     found |= {key: sum(getattr(day, key) for day in days) for key in _SUMS}
-    if with_storage:
-        found |= (await usage.measure_storage(database))._asdict()
-    found["days"] = [
-        day._asdict() | {"day": timestamps.render_microseconds(day.day * usage.DAY)[:10]}
-        for day in days
-    ]
+    found |= dict(zip(_STORAGE_KEYS, await _read_storage(database, with_storage), strict=True))
+    found["days"] = [day._asdict() | {"day": _date(day.day)} for day in days]
     return found
 
 
-def _table(found: list[dict[str, Any]], with_storage: bool) -> Table:
-    table = Table(*_COLUMNS, *(_STORAGE_COLUMNS if with_storage else ()), box=None)
-    keys = (*_SUMS, *(usage.Storage._fields if with_storage else ()))
+async def _read_storage(database: Database, measures: bool) -> Sequence[int | str | None]:
+    """Return the bytes in the database and in files, and the day of the measurement."""
+    find = storage_bytes.measure if measures else usage.last_storage
+    storage = await find(database, timestamps.now() // usage.DAY)
+    if storage is None:
+        return (None, None, None)
+    return (storage.database_bytes, storage.file_bytes, _date(storage.day))
+
+
+def _date(day: int) -> str:
+    return timestamps.render_microseconds(day * usage.DAY)[:10]
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    table = Table(*_COLUMNS, *_STORAGE_COLUMNS, box=None)
     for one in found:
-        numbers = [str(one[key]) for key in keys]
+        values = (one[key] for key in (*_SUMS, *_STORAGE_KEYS))
+        numbers = ["-" if value is None else str(value) for value in values]
         table.add_row(str(one["organization_id"]), Text(one["organization"]), *numbers)
     return table

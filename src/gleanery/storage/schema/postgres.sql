@@ -467,6 +467,8 @@ CREATE TABLE organization_usage (
     received_bytes  BIGINT  NOT NULL,
     sent_bytes      BIGINT  NOT NULL,
     stored_outputs  BIGINT  NOT NULL,
+    database_bytes  BIGINT,                       -- last measured on this day; null: not measured
+    file_bytes      BIGINT,
     PRIMARY KEY (organization_id, day)
 );
 

@@ -437,6 +437,8 @@ CREATE TABLE organization_usage (
     received_bytes  INTEGER NOT NULL,
     sent_bytes      INTEGER NOT NULL,
     stored_outputs  INTEGER NOT NULL,
+    database_bytes  INTEGER,                      -- last measured on this day; null: not measured
+    file_bytes      INTEGER,
     PRIMARY KEY (organization_id, day)
 ) STRICT, WITHOUT ROWID;
 
