@@ -179,8 +179,8 @@ $(VENV)-generators/.made: constraints-generators.txt
 	@cd .generators && npm ci --no-progress
 	@touch $@
 
-integrations: $(VENV)/.dev $(VENV)-integrations/.made
-	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py tests/integrations/test_shop_scenario.py tests/integrations/test_export_tools.py $(ARGS)
+integrations: $(VENV)/.dev $(VENV)-integrations/.made chromium-if-possible
+	$(BIN)/pytest -n 2 --dist loadfile --durations=5 tests/integrations/test_connectors.py tests/integrations/test_shop_scenario.py tests/integrations/test_export_tools.py $(ARGS)
 
 # Airbyte, Singer and the newest DuckDB for which the extension httpfs is a package, in an environment of their own: Airbyte
 # needs other versions than we do.

@@ -26,6 +26,7 @@ _MEMORY_OUTPUTS = tuple(
     int(count) for count in os.environ.get("GLEANERY_BENCH_EXPORTED", "1000000 3000000").split()
 )
 _PEER, _LIBRARY = "apify-client", "httpx2"
+_PUSH, _PEER_PUSH = "push", "apify-client, push"
 _TARGETS = {
     "iteration": at_least(2),
     "JSONL": at_least(4),
@@ -86,6 +87,11 @@ def _measure_speed(report: Report, url: str, folder: Path) -> None:
     for name, target in _TARGETS.items():
         label = f"client, {name}: ratio to {_PEER}"
         report.add_ratio(label, target, comparison, name, _PEER, suffix)
+    pushes = Comparison(
+        {name: partial(_rate, name, url, folder) for name in (_PEER_PUSH, _PUSH)}
+    ).run()
+    label = f"client, push of dicts: ratio to {_PEER}"
+    report.add_ratio(label, at_least(1.3), pushes, _PUSH, _PEER_PUSH, suffix)
     label = f"client, JSONL: ratio to {_LIBRARY} that reads and discards"
     report.add_ratio(label, at_least(0.5), comparison, "JSONL", _LIBRARY, suffix)
 
@@ -104,7 +110,7 @@ def _measure_memory(report: Report, url: str, count: int, folder: Path) -> None:
 
 
 def _run(kind: str, task: str, url: str, group: str, folder: Path) -> _Run:
-    python = servers.peer_program("python") if task == _PEER else sys.executable
+    python = servers.peer_program("python") if task.startswith(_PEER) else sys.executable
     file = folder / "outputs"
     command = [str(python), "-m", "bench.client_tasks", kind, task, url, group, str(file)]
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""Programs that read a group of the stand-in, each in a process of its own.
+"""Programs that read a group of the stand-in, or write to it, each in a process of its own.
 
 The program prints the processor time in seconds and the most memory in MiB. The time leaves out
 imports and the first connection: a group of one page is read before.
@@ -17,6 +17,7 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Literal
 
+from bench import dataset
 from bench.stand_in import PAGE_SIZE, group_size
 
 Task = Callable[[str, str, Path], int]
@@ -26,8 +27,8 @@ Task = Callable[[str, str, Path], int]
 def _iterate_with_apify(url: str, group: str, file: Path) -> int:
     from apify_client import ApifyClient
 
-    dataset = ApifyClient("token", api_url=url).dataset(group)
-    return sum(1 for _ in dataset.iterate_items(chunk_size=PAGE_SIZE))
+    items = ApifyClient("token", api_url=url).dataset(group).iterate_items(chunk_size=PAGE_SIZE)
+    return sum(1 for _ in items)
 
 
 def _read_and_discard(url: str, group: str, file: Path) -> int:
@@ -77,8 +78,38 @@ def _export_by_command(*options: str) -> Task:
     return run
 
 
+def _push_with_apify(url: str, group: str, file: Path) -> int:
+    """Push without compression: our client compresses nothing for its own machine."""
+    from apify_client import ApifyClient
+    from apify_client.http_compressors import HttpCompressor
+
+    class Uncompressed(HttpCompressor):
+        content_encoding = "identity"
+
+        def compress(self, data: bytes) -> bytes:
+            return data
+
+    client = ApifyClient("token", api_url=url, compression=Uncompressed())
+    count = group_size(group)
+    for start in range(0, count, PAGE_SIZE):
+        client.dataset(group).push_items(_PUSHED[: count - start])
+    return count
+
+
+def _push(url: str, group: str, file: Path) -> int:
+    from gleanery import Client
+
+    count = group_size(group)
+    with Client(url, "token") as client:
+        starts = range(0, count, PAGE_SIZE)
+        return sum(client.push(group, _PUSHED[: count - start]).items for start in starts)
+
+
+_PUSHED = list(dataset.outputs(PAGE_SIZE))
 TASKS: dict[str, Task] = {
     "apify-client": _iterate_with_apify,
+    "apify-client, push": _push_with_apify,
+    "push": _push,
     "httpx2": _read_and_discard,
     "iteration": _iterate,
     "JSONL": _export("jsonl"),

@@ -37,6 +37,14 @@ def test_lines_are_stored_like_an_array(client: Client) -> None:
     assert send(client, output(2)).json()["unchanged"] == 1
 
 
+def test_integers_keep_every_digit_and_fractions_are_doubles(client: Client) -> None:
+    line = json.dumps(output(1, data={"integer": 2**80, "fraction": 0.5}))
+    assert send(client, line.replace("0.5", "0.1234567890123456789")).status_code == 200
+    text = client.get("/v1/outputs/group").text
+    assert '"integer":1208925819614629174706176' in text
+    assert '"fraction":0.12345678901234568' in text
+
+
 def test_the_last_line_needs_no_end(client: Client) -> None:
     assert send(client, json.dumps(output(1))).json()["created"] == 1
     assert send(client).json() == {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}

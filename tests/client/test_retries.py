@@ -94,6 +94,22 @@ def test_a_response_of_another_form_is_not_retried(body: Step, start: Start) -> 
     assert len(server.heads) == 1
 
 
+def test_a_page_for_people_is_retried_and_names_its_content_type(
+    start: Start, delays: list[float]
+) -> None:
+    page = respond(200, b"<html>Please wait</html>", content_type="text/html; charset=utf-8")
+    server = start(page, PAGE)
+    read(server)
+    assert len(server.heads) == 2
+    with pytest.raises(InvalidResponse, match=r"text/html, status 200.* \(after 3 attempts\)"):
+        read(start(page), max_retries=2)
+
+
+def test_a_response_of_another_form_names_its_content_type(start: Start) -> None:
+    with pytest.raises(InvalidResponse, match=r"\(text/plain\)"):
+        read(start(respond(200, b"ok", content_type="text/plain")))
+
+
 def test_an_error_says_how_often_the_request_was_sent(start: Start, delays: list[float]) -> None:
     server = start(respond(503))
     with pytest.raises(Unavailable, match=r"status 503 .* \(after 3 attempts\)") as raised:

@@ -41,6 +41,13 @@ def fill(client: Client) -> list[dict[str, Any]]:
     return client.items("group", limit=1000)
 
 
+def requests(client: Client, status: int) -> float:
+    """The number of requests for changes that had this status."""
+    name = f'gleanery_request_seconds_count{{operation="get_changes",status="{status}"}}'
+    [line] = [line for line in client.get("/metrics").text.splitlines() if line.startswith(name)]
+    return float(line.split()[-1])
+
+
 @TOOLS
 @ON_SQLITE
 def test_a_connector_reads_everything_then_changes_and_deletions_then_nothing(
@@ -86,11 +93,27 @@ def test_a_connector_with_an_expired_cursor_fails_and_says_what_to_do(
     timed_service.sweep(clock)
     status, messages, text = connector.sync()
     assert status != 0
-    assert "has expired" in text
+    assert "has expired, because deletions" in connector.error(messages, text)
+    assert requests(client, status=410) == 1
     assert [message for message in messages if message["type"] == "RECORD"] == []
     connector.state = None  # the full refresh that the message advises
     assert copy_of(connector.read(), connector) == stored(client, "group")
     assert connector.read() == []
+
+
+@TOOLS
+@ON_SQLITE
+def test_a_connector_names_a_group_that_does_not_exist(
+    tool: type[Connector], timed_service: Service, tmp_path: Path
+) -> None:
+    token = timed_service.token()
+    connector = tool(tmp_path, timed_service, token, OTHER)
+    status, messages, text = connector.sync()
+    assert status != 0
+    error = connector.error(messages, text)
+    assert OTHER in error
+    assert "has no group" in error
+    assert requests(timed_service.client(token), status=404) == 1
 
 
 @ON_SQLITE

@@ -66,6 +66,18 @@ def log_in_to(site: shop.Shop) -> Any:
     return log_in
 
 
+_KEY = 'await crypto.subtle.generateKey({name: "AES-GCM", length: 128}, false, ["encrypt"])'
+_CREATE_DATABASE = """async () => {
+    const value = VALUE;
+    await new Promise((resolve, reject) => {
+    const request = indexedDB.open("login", 1);
+    request.onupgradeneeded = () => request.result.createObjectStore("users").put(value, 1);
+    request.onsuccess = () => { request.result.close(); resolve(null); };
+    request.onerror = () => reject(request.error);
+    });
+}"""
+
+
 def state_of(site: shop.Shop, value: str | None = None, expires: float = -1) -> dict[str, Any]:
     """Session as Playwright writes it."""
     cookie = {
@@ -129,6 +141,27 @@ def test_a_login_is_stored_before_the_block(
 ) -> None:
     with session(gleanery, browser, HOST, login=log_in_to(site)):
         assert stored_value(gleanery) == site.session
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("value", ['"Ann"', _KEY])
+def test_indexed_db_that_is_not_stored_is_a_warning(
+    gleanery: Client,
+    browser: Browser,
+    site: shop.Shop,
+    caplog: pytest.LogCaptureFixture,
+    value: str,
+) -> None:
+    with session(gleanery, browser, HOST, login=log_in_to(site)) as shop_session:
+        assert not caplog.records
+        page = shop_session.new_page()
+        page.goto(site.url)
+        page.evaluate(_CREATE_DATABASE.replace("VALUE", value))
+    [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.getMessage() == (
+        f"The session of {HOST} is not saved completely: IndexedDB of {site.url} is not kept: only "
+        "cookies and local storage are supported"
+    )
 
 
 @ON_SQLITE

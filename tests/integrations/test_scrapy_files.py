@@ -165,6 +165,15 @@ def test_a_file_that_fails_is_left_out(
     assert files_of(client) == [("files[0]", checksum(b"first"))]
 
 
+def test_the_log_has_no_line_for_each_request_to_the_service(
+    service: Service, client: Client, site: FileSite, tmp_path: Path
+) -> None:
+    done = scrape(service, client, tmp_path, f"{site.url}/a", LOG_LEVEL="DEBUG")
+    assert "[gleanery.integrations.scrapy.files] DEBUG" in done.log
+    assert "[httpx2]" not in done.log
+    assert "[httpcore2" not in done.log
+
+
 @pytest.mark.extended
 def test_a_file_waits_until_the_service_responds_again(
     service: Service, client: Client, site: FileSite, gate: Forwarder, tmp_path: Path
@@ -179,6 +188,35 @@ def test_a_file_waits_until_the_service_responds_again(
     assert site.requests == ["HEAD", "GET"]
     assert "gleanery/files_failed" not in done.stats
     assert files_of(client) == [("files[0]", checksum(b"first"))]
+
+
+@pytest.fixture(params=[True, False], ids=["from pages", "from start"])
+def stopped_crawl(
+    request: pytest.FixtureRequest, service: Service, client: Client, site: FileSite, tmp_path: Path
+) -> Iterator[RunningCrawl]:
+    """A crawl that closes while the first two of its five files are downloaded."""
+    settings = settings_of(service, client, CONCURRENT_REQUESTS=2, GLEANERY_BATCH_SECONDS=0.1)
+    site.is_open.clear()
+    arguments = {"urls": f"{site.url}/{{number}}", "number": "5", "has_pages": request.param}
+    running = RunningCrawl(tmp_path, "FileSpider", settings, **arguments)
+    wait_until(lambda: len(site.requests) == 2)
+    running.process.send_signal(signal.SIGINT)
+    wait_until(lambda: "Closing spider (shutdown)" in running.log)
+    site.is_open.set()
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def test_files_are_stored_after_the_crawl_is_stopped(
+    client: Client, stopped_crawl: RunningCrawl
+) -> None:
+    """It does not wait for the end: Scrapy 2.19 never ends if an item of start() is pending."""
+    path = f"/v1/outputs/{GROUP}"
+    wait_until(lambda: len(client.get(path).json().get("items", ())) == 5)
+    assert [len(item["files"]) for item in client.items(GROUP)] == [1] * 5
+    assert "Dropped" not in stopped_crawl.log
+    assert "ERROR" not in stopped_crawl.log
 
 
 @pytest.mark.extended

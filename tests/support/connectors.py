@@ -60,6 +60,11 @@ class Connector(ABC):
 
     @staticmethod
     @abstractmethod
+    def error(messages: list[dict[str, Any]], text: str) -> str:
+        """Returns what the tool shows its user of a run whose configuration is wrong."""
+
+    @staticmethod
+    @abstractmethod
     def is_deleted(record: dict[str, Any]) -> bool:
         """Returns True if a destination removes the row because of this record."""
 
@@ -113,6 +118,13 @@ class Airbyte(Connector):
         self.state = self.write("state.json", list(by_stream.values()))
 
     @staticmethod
+    def error(messages: list[dict[str, Any]], text: str) -> str:
+        traces = [message["trace"] for message in messages if message["type"] == "TRACE"]
+        first, *_ = [trace["error"] for trace in traces if trace["type"] == "ERROR"]
+        assert first["failure_type"] == "config_error"
+        return f"{first['stream_descriptor']['name']}: {first['message']}"
+
+    @staticmethod
     def is_deleted(record: dict[str, Any]) -> bool:
         return record.get("_ab_cdc_deleted_at") is not None
 
@@ -134,6 +146,11 @@ class Singer(Connector):
         assert "progress_markers" not in str(states)  # an interrupted run can be continued
         if states:
             self.state = self.write("state.json", states[-1])
+
+    @staticmethod
+    def error(messages: list[dict[str, Any]], text: str) -> str:
+        assert "Traceback" not in text
+        return text.splitlines()[-1]
 
     @staticmethod
     def is_deleted(record: dict[str, Any]) -> bool:

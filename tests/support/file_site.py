@@ -20,6 +20,9 @@ class FileSite(ThreadingHTTPServer):
         self.has_head = True
         self.requests: list[str] = []
         """Methods of the requests."""
+        self.is_open = threading.Event()
+        """While it is not set, requests wait for their response."""
+        self.is_open.set()
 
     @property
     def url(self) -> str:
@@ -33,6 +36,7 @@ class _Connection(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         site = self.server
         site.requests.append(self.command)
+        site.is_open.wait()
         is_rejected = self.command == "HEAD" and not site.has_head
         status = 405 if is_rejected else 404 if self.path == "/missing" else 200
         self.send_response(status)
@@ -58,5 +62,6 @@ def running_file_site() -> Iterator[FileSite]:
         try:
             yield site
         finally:
+            site.is_open.set()
             site.shutdown()
             thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from examples.shop import Shop
 from gleanery.client import Client
+from tests.support.browser import chromium_path
 from tests.support.process import environment
 
 Scraper = Callable[[str, Shop, Client, str], None]
@@ -19,7 +19,6 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 JOB = "shop"
 DATA_MEMBERS = ["sku", "name", "price", "in_stock", "url", "data_sheet"]
 _TIMEOUT_SECONDS = 600
-_CHROMIUM = "/usr/bin/chromium"
 
 
 def example(*command: str) -> Scraper:
@@ -27,9 +26,11 @@ def example(*command: str) -> Scraper:
 
     def run(group: str, shop: Shop, client: Client, token: str) -> None:
         arguments = [argument.format(shop=shop.url) for argument in command]
-        variables = {"GLEANERY_URL": client.base_url, "GLEANERY_TOKEN": token}
-        if os.path.exists(_CHROMIUM):
-            variables["CHROMIUM"] = _CHROMIUM
+        variables = {
+            "GLEANERY_URL": client.base_url,
+            "GLEANERY_TOKEN": token,
+            "CHROMIUM": chromium_path(),
+        }
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=EXAMPLES,

@@ -112,11 +112,20 @@ class FileSpider(scrapy.Spider):
     name = "files"
     urls = ""
     number = "1"
+    has_pages = True
+    """If False, the items do not come from a response."""
 
     async def start(self) -> AsyncIterator[Any]:
-        yield scrapy.Request("data:,")
+        if self.has_pages:
+            yield scrapy.Request("data:,")
+            return
+        for item in self.items():
+            yield item
 
     def parse(self, response: Response) -> Iterator[Any]:
+        yield from self.items()
+
+    def items(self) -> Iterator[dict[str, Any]]:
         for number in range(1, int(self.number) + 1):
             urls = [url.format(number=number) for url in self.urls.split()]
             yield {"url": f"https://shop.example/{number}", "file_urls": urls}

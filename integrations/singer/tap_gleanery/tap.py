@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -19,6 +20,10 @@ _EXPIRED = (
     "known or the service was restored. Remove the rows of this group from the destination and its "
     "bookmark from the state, and run again."
 )
+
+
+_UNKNOWN = "The organization of the token has no group {group}. Correct group_ids in the settings."
+_SENTENCES: dict[int, str] = {HTTPStatus.GONE: _EXPIRED, HTTPStatus.NOT_FOUND: _UNKNOWN}
 
 
 class NextUrlPaginator(BaseHATEOASPaginator):
@@ -87,9 +92,10 @@ class OutputsStream(RESTStream[Any]):
         return {"cursor": cursor, "limit": self.config["page_size"]}
 
     def validate_response(self, response: Response) -> None:
-        if response.status_code == HTTPStatus.GONE:
+        sentence = _SENTENCES.get(response.status_code)
+        if sentence is not None:
             group = unquote(urlsplit(response.url).path.rpartition("/")[2])
-            raise FatalAPIError(_EXPIRED.format(group=group))
+            raise FatalAPIError(sentence.format(group=group))
         super().validate_response(response)
 
     def post_process(self, row: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
@@ -122,6 +128,15 @@ class TapGleanery(Tap):
         ),
         th.Property("page_size", th.IntegerType, default=1000, description="Changes per request."),
     ).to_dict()
+
+    @classmethod
+    def invoke(cls, **options: Any) -> None:
+        """Run the tap. A request that the service rejects ends it with a sentence."""
+        try:
+            super().invoke(**options)
+        except FatalAPIError as error:
+            cls.logger.error("%s", error)  # without the traceback, which would hide it
+            sys.exit(1)
 
     def discover_streams(self) -> list[Stream]:
         return [OutputsStream(self)]

@@ -37,6 +37,10 @@ class InvalidResponse(ClientError):
     """The response is not one of this service."""
 
 
+class UnexpectedPage(InvalidResponse):
+    """A page for people has come in the place of a response, as gateways send it."""
+
+
 class InvalidState(ClientError):
     """The file with the position of a sync is damaged, or of another group or service."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 import msgspec
@@ -28,14 +29,34 @@ def encode_item(item: Any) -> bytes:
     Text and bytes are JSON already: they are not parsed. A blank line is returned as ``b""``. A
     source can yield an InvalidItem in the place of an item that it cannot read.
     """
-    if isinstance(item, InvalidItem):  # the source has found a problem itself
-        raise item
-    if isinstance(item, str):
-        item = _to_utf_8(item)
-    if isinstance(item, bytes | bytearray | memoryview | msgspec.Raw):
-        return _check_line(bytes(item))
+    if type(item) is not dict:
+        if isinstance(item, InvalidItem):  # the source has found a problem itself
+            raise item
+        if isinstance(item, str):
+            item = _to_utf_8(item)
+        if isinstance(item, bytes | bytearray | memoryview | msgspec.Raw):
+            return _check_line(bytes(item))
+    lines = encode_plain([item])
+    return _to_utf_8(_encode_any(item)) if lines is None else lines[:-1]
+
+
+def encode_plain(items: list[Any]) -> bytes | None:
+    """Return the lines of dicts with plain values, each with its line break. Else return None.
+
+    It takes a third of the time of ``encode_item``. msgspec alone would change some values: it
+    writes NaN as null, and bytes as Base64. The conversion rejects them. It makes lists of sets
+    and tuples, so the result is then not equal.
+    """
     try:
-        text = _encode(item)
+        plain = msgspec.convert((items,), _PlainItems).value
+        return _encode_lines(plain) if plain == items else None
+    except (ValueError, TypeError, OverflowError, RecursionError):  # the other encoder explains it
+        return None
+
+
+def _encode_any(item: Any) -> str:
+    try:
+        return _encode(item)
     except InvalidItem:
         raise
     except RecursionError:
@@ -46,7 +67,6 @@ def encode_item(item: Any) -> bytes:
         raise InvalidItem(
             "NaN, Infinity, or a reference to itself: JSON has none of them"
         ) from None
-    return _to_utf_8(text)
 
 
 def _check_line(text: bytes) -> bytes:
@@ -85,6 +105,28 @@ def _to_json(value: Any) -> Any:
     raise InvalidItem(f"{type(value).__name__} has no JSON form: convert it first")
 
 
+_MAX_PLAIN_DEPTH = 6
+_MAX_DOUBLE = sys.float_info.max
+_Scalar = (
+    str | int | Annotated[float, msgspec.Meta(ge=-_MAX_DOUBLE, le=_MAX_DOUBLE)] | bool | None
+)  # the limits reject NaN and Infinity
+
+
+def _plain_type(depth: int) -> Any:
+    """Return the type of values with so many levels. msgspec has no recursive types for them."""
+    if depth == 0:
+        return _Scalar
+    inner = _plain_type(depth - 1)
+    return dict[str, inner] | list[inner] | _Scalar  # type: ignore[valid-type]
+
+
+class _PlainItems(msgspec.Struct, array_like=True, gc=False):
+    """An array of one list. msgspec prepares the type of a struct only once."""
+
+    value: list[dict[str, _plain_type(_MAX_PLAIN_DEPTH)]]  # type: ignore[valid-type]
+
+
+_encode_lines = msgspec.json.Encoder().encode_lines
 _encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_json
 ).encode

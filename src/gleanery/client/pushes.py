@@ -88,7 +88,12 @@ class PushFailed(ClientError):
         stored = describe_stored(self.report)
         if self.cause is None or (isinstance(self.cause, ApiError) and self.cause.status < 500):
             return f"{stored}."
-        return f"{stored}; those of the last batch may be stored, too: push them again."
+        if self.report.items == 0:
+            return "It is not known whether the first batch is stored: push its items again."
+        return (
+            f"{stored}. It is not known whether the batch after them is stored: push its items "
+            "again."
+        )
 
 
 def describe_stored(report: PushReport) -> str:
@@ -122,6 +127,13 @@ class Batch:
         self.lines.append(line)
         self.indexes.append(index)
         self.size += len(line) + 1
+
+    def add_all(self, text: bytes) -> None:
+        """Add the next items to an empty batch, as lines with their line breaks."""
+        self.lines = text.splitlines()
+        self.indexes = list(range(self.end, self.end + len(self.lines)))
+        self.size = len(text)
+        self.end += len(self.lines)
 
     def has_room(self, line: bytes, max_bytes: int) -> bool:
         """Return True if the line fits. A line that is longer than a batch has one of its own."""

@@ -15,6 +15,7 @@ from gleanery.client.errors import (
     ErrorDetail,
     Invalid,
     InvalidResponse,
+    UnexpectedPage,
     error_class,
 )
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _GROUP = ("path", "group_id")
+_JSON = "application/json"
+_PAGES = frozenset({"text/html", "application/xhtml+xml"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -54,10 +57,26 @@ def decode(response: Response, kind: type[T]) -> T:
     try:
         value: T = _decoder(kind).decode(response.body)  # type: ignore[arg-type]
     except (DecodeError, RecursionError) as error:  # DecodeError names a path, never a value
+        media_type = _media_type(response)
+        named = "" if media_type == _JSON else f" ({media_type or 'without a content type'})"
         raise InvalidResponse(
-            f"The response is not one of a Gleanery service, or of a newer version: {error}"
+            f"The response{named} is not one of a Gleanery service, or of a newer version: {error}"
         ) from None
     return value
+
+
+def find_page(response: Response) -> UnexpectedPage | None:
+    """Return the error of an HTML page with a status of success, which no operation returns."""
+    if response.status >= 300 or _media_type(response) not in _PAGES:
+        return None
+    return UnexpectedPage(
+        f"The response is a page for people ({_media_type(response)}, status {response.status}), "
+        "not one of a Gleanery service: a proxy or another service has sent it"
+    )
+
+
+def _media_type(response: Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def raise_for_status(response: Response) -> None:

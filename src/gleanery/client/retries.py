@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.client.errors import ApiError, ClientError, ConnectionFailed, TimedOut
+from gleanery.client.errors import ApiError, ClientError, ConnectionFailed, TimedOut, UnexpectedPage
 from gleanery.client.responses import Response, retry_after, to_error
 
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
@@ -16,7 +16,7 @@ def is_temporary(failure: Response | ClientError) -> bool:
     """Return True if the same request can succeed later."""
     if isinstance(failure, Response | ApiError):
         return failure.status in _TEMPORARY
-    return isinstance(failure, ConnectionFailed | TimedOut)
+    return isinstance(failure, ConnectionFailed | TimedOut | UnexpectedPage)
 
 
 def as_error(failure: Response | ClientError, attempts: int, path: str) -> ClientError:

@@ -349,7 +349,8 @@ SessionCursor = Annotated[
 NotOpaque = Annotated[
     Any,
     BeforeValidator(as_validation_error("partition_key", _reject_opaque)),
-    WithJsonSchema({"type": ["boolean", "null"], "enum": [False, None]}),
+    # An enumeration with false and null would remove the whole cookie from generated clients.
+    WithJsonSchema({"type": ["boolean", "null"], "not": {"const": True}}),
 ]
 _STRING_OR_NULL = ["string", "null"]
 _SITE_SCHEMA = {"type": "string", "pattern": f"^$|{hostnames.ORIGIN_PATTERN}"}

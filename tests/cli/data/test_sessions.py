@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gleanery.client.sessions import FORMATS
 from tests.cli.data.conftest import CommandLine
 from tests.support.databases import execute_sql
 from tests.support.process import environment
@@ -165,6 +166,19 @@ def test_a_session_is_exported_to_a_private_file(
     assert f"Wrote the session of shop.example to {path}." in done.stderr
     assert SECRET in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("format_", [name for name in FORMATS if name != "auto"])
+def test_an_export_of_nothing_fails(
+    gleanery: CommandLine, stored: Client, tmp_path: Path, format_: str
+) -> None:
+    path = tmp_path / "state.json"
+    options = ("--format", format_, "--url", "https://other.example/", "-o", str(path))
+    done = gleanery("sessions", "export", "other.example", *options)
+    assert done.returncode == 1
+    assert "There is nothing to export" in done.stderr
+    assert "contains a login" not in done.stderr
+    assert not path.exists()
 
 
 def test_a_file_is_replaced_only_on_request(

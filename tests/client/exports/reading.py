@@ -1,4 +1,4 @@
-"""Reading of exported files with pyarrow, DuckDB and polars, and back to JSON values."""
+"""Reading of exported files with pyarrow, DuckDB, polars and pandas, and back to JSON values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-READERS = ("pyarrow", "duckdb", "polars")
+READERS = ("pyarrow", "duckdb", "polars", "pandas")
 Columns = Mapping[str, list[Any]]
 
 _ARROW = {
@@ -44,13 +44,18 @@ def read_parquet(path: Path, reader: str) -> Columns:
         import polars  # takes half a second
 
         return polars.read_parquet(path).to_dict(as_series=False)
+    if reader == "pandas":
+        import pandas as pd
+
+        frame = pd.read_parquet(path, dtype_backend="pyarrow")
+        return pa.Table.from_pandas(frame, preserve_index=False).to_pydict()
     return _fetch(f"SELECT * FROM read_parquet('{path}')")
 
 
 def read_csv(path: Path, reader: str, types: Mapping[str, str]) -> Columns:
     """Reads a CSV file with the options of the how-to guide."""
-    if reader == "pyarrow":
-        return pyarrow.csv.read_csv(
+    if reader in ("pyarrow", "pandas"):
+        table = pyarrow.csv.read_csv(
             path,
             parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
@@ -59,7 +64,13 @@ def read_csv(path: Path, reader: str, types: Mapping[str, str]) -> Columns:
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
-        ).to_pydict()
+        )
+        if reader == "pandas":
+            import pandas as pd
+
+            frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+        return table.to_pydict()
     if reader == "polars":
         import polars
 

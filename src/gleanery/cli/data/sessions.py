@@ -19,7 +19,7 @@ from gleanery.cli.terminal import pluralize
 from gleanery.client.errors import ClientError, Invalid
 
 if TYPE_CHECKING:
-    from gleanery.client import ImportResult, Lease
+    from gleanery.client import ImportResult, Lease, SessionExport
     from gleanery.client.session_models import ImportCounts, ImportedRecord, SessionSummary
     from gleanery.client.sessions import WriteResult
 
@@ -233,18 +233,33 @@ def export_session(
 
     Only its owner can read the file. It contains a login: delete it after use.
     """
-    if output == "-" and sys.stdout.isatty():
-        typer.echo("gleanery: warning: this output contains a login", err=True)
     with _invalid_as_user_error(), open_client(url, token_file) as client:
         session = client.session(domain, profile=profile, group=group, url=page)
         exported = session.export(format_)
     _print_losses(exported.losses)
+    if _is_empty(exported, page):
+        raise CommandFailed(
+            f"There is nothing to export: the profile {profile} has no valid record of {domain} "
+            f"for the format {format_}"
+        )
+    if output == "-" and sys.stdout.isatty():
+        typer.echo("gleanery: warning: this output contains a login", err=True)
     _write(output, exported.body, overwrite)
     if output != "-":
         typer.echo(
             f"Wrote the session of {domain} to {output}. It contains a login: delete it after use.",
             err=True,
         )
+
+
+def _is_empty(exported: SessionExport, page: str | None) -> bool:
+    from gleanery.client.sessions import InvalidSession, read
+
+    try:
+        state = read(exported.content, exported.format, page).state
+    except InvalidSession:  # a text without cookies
+        return not exported.body.strip()
+    return not state.cookies and not state.local_storage
 
 
 def _write(output: str, content: bytes, overwrite: bool) -> None:

@@ -11,7 +11,7 @@ from gleanery.client._async.concurrency import Items, iterate, run_in_thread
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.configuration import is_loopback
 from gleanery.client.errors import ClientError, TooLarge
-from gleanery.client.items import FLUSH, InvalidItem, encode_item
+from gleanery.client.items import FLUSH, InvalidItem, encode_item, encode_plain
 from gleanery.client.models import BatchResult
 from gleanery.client.pushes import Batch, ItemError, ProgressCallback, PushFailed, PushReport
 from gleanery.client.requests import Request
@@ -42,13 +42,28 @@ class AsyncPusher:
         self._batch = Batch()
 
     async def push(self, items: Items) -> PushReport:
-        async for item in self._read(items):
-            if item is FLUSH:
-                await self._flush_rest()
-            else:
-                await self._add(item)
+        if type(items) is list:  # its items do not change while they are sent
+            await self._add_list(items)
+        else:
+            async for item in self._read(items):
+                if item is FLUSH:
+                    await self._flush_rest()
+                else:
+                    await self._add(item)
         await self._flush_rest()
         return self._report
+
+    async def _add_list(self, items: list[Any]) -> None:
+        """Encode as many items at once as a batch has, if they are plain dicts."""
+        for start in range(0, len(items), self._max_items):
+            part = items[start : start + self._max_items]
+            lines = encode_plain(part)
+            if lines is None or self._batch.lines or len(lines) > self._max_bytes:
+                for item in part if lines is None else lines.splitlines():
+                    await self._add(item)
+            else:
+                self._batch.add_all(lines)
+                await self._flush_if_full()
 
     async def _read(self, items: Items) -> AsyncIterator[Any]:
         """Iterate over the items. If their source fails, those before the failure are stored."""
@@ -66,22 +81,21 @@ class AsyncPusher:
 
     async def _add(self, item: Any) -> None:
         index = self._batch.end
-        line = self._encode(index, item)
-        if isinstance(line, ItemError):
-            self._batch.invalid.append(line)
-        elif line:
-            if not self._batch.has_room(line, self._max_bytes):
-                await self._flush()
-            self._batch.add(index, line)
+        try:
+            line = encode_item(item)
+        except InvalidItem as error:
+            self._batch.invalid.append(ItemError(index, (), str(error), "json"))
+        else:
+            if line:
+                if not self._batch.has_room(line, self._max_bytes):
+                    await self._flush()
+                self._batch.add(index, line)
         self._batch.end = index + 1
+        await self._flush_if_full()
+
+    async def _flush_if_full(self) -> None:
         if self._batch.is_full(self._max_items):  # now: the next item may take long
             await self._flush()
-
-    def _encode(self, index: int, item: Any) -> bytes | ItemError:
-        try:
-            return encode_item(item)
-        except InvalidItem as error:
-            return ItemError(index, (), str(error), "json")
 
     async def _flush(self) -> None:
         batch = self._batch

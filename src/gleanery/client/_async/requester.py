@@ -12,7 +12,7 @@ from gleanery.client._async.transport import AsyncBody, AsyncTransport
 from gleanery.client.configuration import Credentials
 from gleanery.client.errors import ClientError, ConnectionFailed, NotFound
 from gleanery.client.requests import Request
-from gleanery.client.responses import Response, decode
+from gleanery.client.responses import Response, decode, find_page
 
 if TYPE_CHECKING:
     import httpx2
@@ -98,7 +98,8 @@ class AsyncRequester:
 
     async def _attempt(self, request: Request) -> Response | ClientError:
         try:
-            return await self._transport.send(request)
+            response = await self._transport.send(request)
+            return find_page(response) or response
         except ClientError as error:
             error.__context__ = None  # an error of the HTTP library can contain headers
             failure = error

@@ -13,7 +13,7 @@ from gleanery.client._sync.transport import Body, Transport
 from gleanery.client.configuration import Credentials
 from gleanery.client.errors import ClientError, ConnectionFailed, NotFound
 from gleanery.client.requests import Request
-from gleanery.client.responses import Response, decode
+from gleanery.client.responses import Response, decode, find_page
 
 if TYPE_CHECKING:
     import httpx2
@@ -97,7 +97,8 @@ class Requester:
 
     def _attempt(self, request: Request) -> Response | ClientError:
         try:
-            return self._transport.send(request)
+            response = self._transport.send(request)
+            return find_page(response) or response
         except ClientError as error:
             error.__context__ = None  # an error of the HTTP library can contain headers
             failure = error

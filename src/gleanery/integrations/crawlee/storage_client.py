@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -11,6 +10,7 @@ from crawlee.configuration import Configuration
 from crawlee.storage_clients import FileSystemStorageClient, StorageClient
 
 from gleanery.client import AsyncClient, PushReport
+from gleanery.integrations import limit_request_log
 from gleanery.integrations.crawlee.dataset_client import GleaneryDatasetClient
 from gleanery.integrations.crawlee.job import DatasetJob
 from gleanery.integrations.crawlee.outputs import OutputFields
@@ -55,7 +55,7 @@ class GleaneryStorageClient(StorageClient):
         self._fields = OutputFields(url_field, key_field, tuple(file_fields))
         self._on_error: Literal["fail", "skip"] = on_error
         self._others = storage_client or FileSystemStorageClient()
-        _limit_request_log()
+        limit_request_log()
         self.report = PushReport()
         """Number of items that were created, updated, unchanged and skipped, of all datasets."""
 
@@ -136,10 +136,3 @@ class GleaneryStorageClient(StorageClient):
         return await self._others.create_rq_client(
             id=id, name=name, alias=alias, configuration=configuration
         )
-
-
-def _limit_request_log() -> None:
-    """Leave out one line for each request, as Crawlee's own client of this library does."""
-    log = logging.getLogger("httpx2")
-    if log.level == logging.NOTSET:
-        log.setLevel(logging.WARNING)

@@ -27,6 +27,17 @@ def has_login(state: State, login_cookies: Sequence[str]) -> bool:
     return bool(valid or state["origins"])
 
 
+def take_indexed_db(state: State) -> tuple[State, list[str]]:
+    """Return the state without IndexedDB, which is not stored, and the origins that have one."""
+    origins = [origin["origin"] for origin in state["origins"] if origin.get("indexedDB")]
+    kept = [
+        {"origin": origin["origin"], "localStorage": origin["localStorage"]}
+        for origin in state["origins"]
+        if origin["localStorage"]
+    ]
+    return {**state, "origins": kept}, origins
+
+
 def is_changed(loaded: State, state: State) -> bool:
     """Return True if a cookie or an entry of the local storage is new, changed or gone."""
     return _content(loaded) != _content(state)

@@ -115,7 +115,7 @@ class Login:
         # Without a lease, the version of a result includes other hosts of the profile.
         self.etag = saved.etag if self.lease else (self._session.export()).etag
         for loss in saved.losses:
-            _log.info("The session of %s is not saved completely: %s", self.domain, loss)
+            _log.warning("The session of %s is not saved completely: %s", self.domain, loss)
 
     def save_login(self, document: SessionDocument) -> None:
         """Store a new login, and load it. If another client has logged in meanwhile, load that."""

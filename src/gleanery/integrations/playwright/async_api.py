@@ -105,6 +105,8 @@ class BrowserSession(AsyncSavedSession):
         self._loaded: Any = None
         """State of the context when it was created or last saved."""
         self._needs_login = False
+        self._has_warned = False
+        """True if the log names the origins with IndexedDB."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._stored.domain!r}, profile={self._stored.profile!r})"
@@ -146,7 +148,7 @@ class BrowserSession(AsyncSavedSession):
             raise RuntimeError("There is no function that logs in: give login to session()")
         self._has_failed_login = True
         await self._login(self)
-        state: Any = await self.context.storage_state()
+        state: Any = await self._read_state()
         names = self._stored.login_cookies
         if not states.has_login(state, names) or not await self._passes_check():
             raise login_failed(self._stored.domain, names)
@@ -159,7 +161,7 @@ class BrowserSession(AsyncSavedSession):
         Raise SessionChanged if another client has changed the session meanwhile, unless
         ``overwrite`` is True. Raise LeaseLost if the lease has ended. Nothing is stored then.
         """
-        state: Any = await self.context.storage_state()
+        state: Any = await self._read_state()
         if not overwrite and not states.is_changed(self._loaded, state):
             return
         # An empty document would delete everything: only what the browser has lost is deleted.
@@ -190,6 +192,26 @@ class BrowserSession(AsyncSavedSession):
                 raise problem
             self._exits = exits.pop_all()
         return self
+
+    async def _read_state(self) -> Any:
+        """Return cookies and local storage. Warn once of IndexedDB, which is not stored."""
+        if self._has_warned:
+            return await self.context.storage_state()
+        state: Any
+        try:
+            found: Any = await self.context.storage_state(indexed_db=True)
+            state, origins = states.take_indexed_db(found)
+        except Error:  # a value of IndexedDB that Playwright cannot write, or the browser has ended
+            state, origins = await self.context.storage_state(), ["a page"]
+        if origins:
+            self._has_warned = True
+            _log.warning(
+                "The session of %s is not saved completely: IndexedDB of %s is not kept: only "
+                "cookies and local storage are supported",
+                self._stored.domain,
+                ", ".join(origins),
+            )
+        return state
 
     async def _passes_check(self) -> bool:
         return self._is_logged_in is None or await self._is_logged_in(self)

@@ -106,6 +106,8 @@ class BrowserSession(SavedSession):
         self._loaded: Any = None
         """State of the context when it was created or last saved."""
         self._needs_login = False
+        self._has_warned = False
+        """True if the log names the origins with IndexedDB."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._stored.domain!r}, profile={self._stored.profile!r})"
@@ -147,7 +149,7 @@ class BrowserSession(SavedSession):
             raise RuntimeError("There is no function that logs in: give login to session()")
         self._has_failed_login = True
         self._login(self)
-        state: Any = self.context.storage_state()
+        state: Any = self._read_state()
         names = self._stored.login_cookies
         if not states.has_login(state, names) or not self._passes_check():
             raise login_failed(self._stored.domain, names)
@@ -160,7 +162,7 @@ class BrowserSession(SavedSession):
         Raise SessionChanged if another client has changed the session meanwhile, unless
         ``overwrite`` is True. Raise LeaseLost if the lease has ended. Nothing is stored then.
         """
-        state: Any = self.context.storage_state()
+        state: Any = self._read_state()
         if not overwrite and not states.is_changed(self._loaded, state):
             return
         # An empty document would delete everything: only what the browser has lost is deleted.
@@ -189,6 +191,26 @@ class BrowserSession(SavedSession):
                 raise problem
             self._exits = exits.pop_all()
         return self
+
+    def _read_state(self) -> Any:
+        """Return cookies and local storage. Warn once of IndexedDB, which is not stored."""
+        if self._has_warned:
+            return self.context.storage_state()
+        state: Any
+        try:
+            found: Any = self.context.storage_state(indexed_db=True)
+            state, origins = states.take_indexed_db(found)
+        except Error:  # a value of IndexedDB that Playwright cannot write, or the browser has ended
+            state, origins = self.context.storage_state(), ["a page"]
+        if origins:
+            self._has_warned = True
+            _log.warning(
+                "The session of %s is not saved completely: IndexedDB of %s is not kept: only "
+                "cookies and local storage are supported",
+                self._stored.domain,
+                ", ".join(origins),
+            )
+        return state
 
     def _passes_check(self) -> bool:
         return self._is_logged_in is None or self._is_logged_in(self)

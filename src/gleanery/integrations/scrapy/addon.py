@@ -7,6 +7,7 @@ from typing import Any
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
+from gleanery.integrations import limit_request_log
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 _PACKAGE = "gleanery.integrations.scrapy"
@@ -25,6 +26,7 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Install the components. Raise NotConfigured if the service or the token is unknown."""
+        limit_request_log()  # as Scrapy does for httpx
         chosen = GleanerySettings.from_scrapy(settings)
         if chosen.group or not _has_feed(settings):  # else the feed stores the items
             component = f"{_PACKAGE}.pipeline.GleaneryPipeline"

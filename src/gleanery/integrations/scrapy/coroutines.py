@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -129,6 +130,23 @@ def is_closing(crawler: Crawler) -> bool:
     """Return True if the spider closes, for whatever reason. Scrapy has no signal for it."""
     slot = getattr(crawler.engine, "_slot", None)
     return not crawler.crawling or getattr(slot, "closing", None) is not None
+
+
+@contextmanager
+def held_open(crawler: Crawler) -> Iterator[None]:
+    """Let the engine download in this block, even if the spider closes.
+
+    While it closes, the engine waits only for the requests of its slot. A slot without requests
+    is closed, and every request after that fails, because the slot would be closed again.
+    """
+    slot = getattr(crawler.engine, "_slot")  # noqa: B009  # Scrapy has no public name for it
+    marker = object()
+    slot.add_request(marker)
+    try:
+        yield
+    finally:
+        if slot.closing is None or not slot.closing.called:
+            slot.remove_request(marker)
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:

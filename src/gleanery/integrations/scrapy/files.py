@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from gleanery.client import ClientError, Invalid, StoredFile, TooLarge
 from gleanery.client.retries import is_temporary
-from gleanery.integrations.scrapy.coroutines import CoroutineRunner, download, is_closing
+from gleanery.integrations.scrapy.coroutines import CoroutineRunner, download, held_open
 from gleanery.integrations.scrapy.crawl_sessions import SessionUnavailable
 from gleanery.integrations.scrapy.file_metadata import filename_of, media_type_of, version_of
 from gleanery.integrations.scrapy.patient_calls import PatientCalls
@@ -88,7 +88,7 @@ class GleaneryFilesPipeline(FilesPipeline):
         self, request: Request, info: MediaPipeline.SpiderInfo, *, item: Any = None
     ) -> Deferred[Any]:
         """Return the file of a request: one that the service has, or a new one."""
-        return deferred_from_coro(self._obtain(request, info))
+        return deferred_from_coro(self._obtain_in_turn(request, info))
 
     def get_media_requests(self, item: Any, info: MediaPipeline.SpiderInfo) -> list[Request]:
         """Return a request for each URL of the item: of a list, or a single one."""
@@ -122,8 +122,18 @@ class GleaneryFilesPipeline(FilesPipeline):
     def _urls_of(self, item: Any) -> Any:
         return ItemAdapter(item).get(self.files_urls_field)
 
+    async def _obtain_in_turn(
+        self, request: Request, info: MediaPipeline.SpiderInfo
+    ) -> dict[str, Any]:
+        """Obtain the file when there is room for it, also if the spider closes before that."""
+        with held_open(self.crawler):
+            await maybe_deferred_to_future(self._slots.acquire())
+            try:
+                return await self._obtain(request, info)
+            finally:
+                self._slots.release()
+
     async def _obtain(self, request: Request, info: MediaPipeline.SpiderInfo) -> dict[str, Any]:
-        await maybe_deferred_to_future(self._slots.acquire())
         try:
             stored = await self._find(request)
             if stored is not None:
@@ -141,8 +151,6 @@ class GleaneryFilesPipeline(FilesPipeline):
         except Exception:
             self.media_failed(Failure(), request, info)  # type: ignore[no-untyped-call]
             raise  # media_failed logs the error, and raises it as Scrapy does
-        finally:
-            self._slots.release()
 
     async def _find(self, request: Request) -> StoredFile | None:
         """Return the file of the service, if it has the version that the site has now."""
@@ -172,8 +180,6 @@ class GleaneryFilesPipeline(FilesPipeline):
         return response
 
     async def _download_any(self, request: Request) -> Response:
-        if is_closing(self.crawler):  # the engine waits only for requests that it has
-            raise FileMissed(f"{request} is not downloaded: the spider closes")
         if self.handle_httpstatus_list:
             request.meta["handle_httpstatus_list"] = self.handle_httpstatus_list
         else:

@@ -23,7 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 class PatientCalls:
-    """Calls of the service, each repeated until it succeeds or the time after the crawl is over."""
+    """Calls of the service, each repeated until it succeeds.
+
+    When the spider closes, they end if no call succeeds for ``close_seconds``.
+    """
 
     def __init__(self, crawler: Crawler, runner: CoroutineRunner, close_seconds: float) -> None:
         self._crawler = crawler
@@ -46,10 +49,11 @@ class PatientCalls:
                 retries += 1
             else:
                 self._is_waiting = False
+                self._closes_at = None
                 return result
 
     def _may_wait(self) -> bool:
-        """Return True while the crawl runs, and for some time after that."""
+        """Return True while the crawl runs, and for some time after the last success."""
         if not is_closing(self._crawler):
             return True
         if self._closes_at is None:

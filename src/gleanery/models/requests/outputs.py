@@ -69,7 +69,10 @@ class OutputIn(Input):
         "run: a new `job_id` for each run stores every output again."
     )
     source_url: NonEmptyText
-    data: dict[str, Any]
+    data: dict[str, Any] = Field(
+        description="Integers keep every digit. A number with a fraction or an exponent is rounded "
+        "to a double: send one with more digits as a string."
+    )
     key: NonEmptyText | None = Field(
         default=None, description="Identifies the output when it is scraped again."
     )

@@ -78,7 +78,9 @@ class SessionsQuery(Query):
     profile: StoredName | None = Field(default=None, description="Only this profile.")
     limit: ListLimit = Field(default=100, description="Page size.")
     cursor: SessionCursor = Field(
-        default=SessionPosition("", ""), description="Cursor from the Link header."
+        # A factory, because the position has another type than the text that clients send.
+        default_factory=lambda: SessionPosition("", ""),
+        description="Cursor from the Link header.",
     )
 
 
