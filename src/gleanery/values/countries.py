@@ -14,7 +14,6 @@ REGION_PATTERN = r"^[A-Za-z]{2}-[A-Za-z0-9]{1,3}$"
 MAX_COUNTRY_LENGTH = 100
 _MAX_REGION_LENGTH = len("XX-XXX")
 
-_SEPARATORS = str.maketrans("-,()", "    ")
 _REGION = re.compile(REGION_PATTERN.removeprefix("^").removesuffix("$"), re.ASCII)
 
 # A code that ISO 3166-1 leaves to its users, and that most of them use for this country.
@@ -34,6 +33,7 @@ _ALIASES = {
         "Congo (DRC)",
         "Congo-Kinshasa",
         "Democratic Republic of the Congo",
+        "Democratic Republic of Congo",
     ],
     "CG": ["Republic of the Congo", "Congo, Republic of the", "Congo-Brazzaville"],
     "CI": ["Ivory Coast"],
@@ -140,8 +140,13 @@ def _codes_by_name() -> dict[str, str]:
 
 
 def _normalize(name: str) -> str:
-    """Removes case, accents, punctuation, articles and extra spaces."""
+    """Removes case, accents, punctuation, a leading article and extra spaces.
+
+    A change of this function changes the keys of stored outputs, so it needs a migration.
+    """
     bare = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     bare = bare.casefold().replace("&", " and ").replace("’", "'").replace(".", "")
-    words = bare.translate(_SEPARATORS).split()
-    return " ".join("saint" if word == "st" else word for word in words if word != "the")
+    words = bare.replace("-", " ").split()
+    if words[:1] == ["the"]:
+        words = words[1:]
+    return " ".join("saint" if word == "st" else word for word in words)
