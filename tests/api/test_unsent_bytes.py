@@ -111,9 +111,9 @@ def unsent_bytes(client: Client) -> float:
 
 
 def requests_in_progress(client: Client) -> float:
-    """Return the number of other requests: the one that asks holds a slot as well."""
+    """Return the number of requests; the one that asks holds no slot."""
     pattern = r'^gleanery_requests_in_progress\{worker="1"\} (\S+)'
-    return float(re.findall(pattern, fresh_metrics(client), re.M)[0]) - 1
+    return float(re.findall(pattern, fresh_metrics(client), re.M)[0])
 
 
 @contextmanager
