@@ -171,20 +171,29 @@ async def check_or_store_identity(engine: Engine, is_same_data: bool) -> None:
     identity, stored = await engine.identity(), await _read(engine, _IDENTITY)
     if identity is None:
         return
-    if stored is not None and not is_same_data and not _are_equal(identity, stored):
-        raise SettingsError(_ANOTHER_DATABASE)
+    if stored is not None and not is_same_data:
+        identity = _merged(identity, stored)
     if identity != stored:
-        await store_identity(engine)
+        await _set_identity(engine, identity)
 
 
-def _are_equal(identity: str, stored: str) -> bool:
-    pairs = zip(identity.split(), stored.split(), strict=False)
-    return all(new == old or _UNKNOWN in (new, old) for new, old in pairs)
+def _merged(identity: str, stored: str) -> str:
+    """Returns the identity with the parts that only the stored one knows.
+
+    The right to read a part can be revoked. Raises SettingsError if a known part differs.
+    """
+    pairs = [*zip(identity.split(), stored.split(), strict=False)]
+    if any(new != old and _UNKNOWN not in (new, old) for new, old in pairs):
+        raise SettingsError(_ANOTHER_DATABASE)
+    return " ".join(old if new == _UNKNOWN else new for new, old in pairs)
 
 
 async def store_identity(engine: Engine) -> None:
     """Stores that the database with its present identity is the one to serve."""
-    identity = await engine.identity()
+    await _set_identity(engine, await engine.identity())
+
+
+async def _set_identity(engine: Engine, identity: str | None) -> None:
 
     async def work(transaction: Transaction) -> None:
         await transaction.fetch(_SET, _IDENTITY, identity)

@@ -30,7 +30,7 @@ _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.E", b"0" * 10 + b"e")
 _LONG_NUMBER = b"0" * 16
 # The end of every other number that can be too close to zero for a double. In a string, a quotation
 # mark or another character follows as a rule.
-_SMALL_NUMBER = re.compile(rb"e-000+(?:[,\]}\s\0]|\Z)")
+_SMALL_NUMBER = re.compile(rb"0e-000+(?:[,\]}\s\0]|\Z)")
 _COUNTED_BYTES = 64 * 1024  # per step; a thread lets other threads run between two steps
 _NOT_ZERO = re.compile(r"[-0.]*[1-9]")
 _WHITE_SPACE = b" \t\r\n"

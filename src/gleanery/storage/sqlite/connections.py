@@ -163,14 +163,28 @@ def create_file(path: Path, traces: Traces | None) -> None:
         _initialize(path)
         return
     temporary = path.with_name(f"creating-{secrets.token_hex(8)}")
-    # SQLite gives its other files the same permissions.
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    _create_empty(temporary)
     try:
         _initialize(temporary)
         with suppress(FileExistsError):  # another process was faster
-            os.link(temporary, path)
+            _give_name(temporary, path)
     finally:
         temporary.unlink()
+
+
+def _create_empty(path: Path) -> None:
+    """Creates a file. SQLite gives its other files the same permissions."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _give_name(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # the file system has no links
+        _create_empty(path)
+        _initialize(path)
 
 
 def _reject_lost_file(path: Path, traces: Iterable[Path]) -> None:
