@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.service import Client, Service
+from tests.support.session_documents import imported
 
 COOKIE = {
     "domain": "example.com",
@@ -174,7 +176,7 @@ def test_domains_are_normalized(client: Client, given: str, kept: str) -> None:
     ("host", "seen"),
     [
         ("example.com", ["example.com", ".example.com"]),
-        ("WWW.example.com", [".example.com", "www.example.com"]),
+        ("WWW.example.com", ["example.com", ".example.com", "www.example.com"]),
         ("badexample.com", []),
         ("com", []),
         ("127.0.0.1", ["127.0.0.1"]),
@@ -189,16 +191,77 @@ def test_the_domain_filter_lists_what_a_page_on_that_host_sees(
     assert [cookie["domain"] for cookie in listed] == seen
 
 
-@pytest.mark.parametrize("is_host_only", [True, False, None])
-@pytest.mark.parametrize("host", ["example.com", "www.example.com", "other.com"])
-def test_the_domain_filter_of_the_list_and_of_the_export_agree(
-    client: Client, host: str, is_host_only: bool | None
-) -> None:
-    client.post("/v1/cookies", json=[COOKIE | {"hostOnly": is_host_only}])
+def seen_by(client: Client, host: str) -> tuple[bool, bool]:
+    """Whether the list and the export for a host have a cookie."""
     listed = client.get("/v1/cookies", params={"domain": host}).json()
     exported = client.get("/v1/sessions/export", params={"domain": host}).json()["cookies"]
-    seen = host == "example.com" or (host == "www.example.com" and is_host_only is False)
-    assert [len(listed), len(exported)] == [seen, seen]
+    return bool(listed), bool(exported)
+
+
+@pytest.mark.parametrize("is_host_only", [True, False])
+@pytest.mark.parametrize("host", ["example.com", "www.example.com", "other.com"])
+def test_the_domain_filter_of_the_list_and_of_the_export_agree(
+    client: Client, host: str, is_host_only: bool
+) -> None:
+    client.post("/v1/cookies", json=[COOKIE | {"hostOnly": is_host_only}])
+    seen = host == "example.com" or (host == "www.example.com" and not is_host_only)
+    assert seen_by(client, host) == (seen, seen)
+
+
+def test_only_the_list_shows_a_cookie_to_subdomains_if_host_only_is_not_stated(
+    client: Client,
+) -> None:
+    client.post("/v1/cookies", json=[COOKIE])
+    assert seen_by(client, "example.com") == (True, True)
+    assert seen_by(client, "www.example.com") == (True, False)
+    assert seen_by(client, "other.com") == (False, False)
+
+
+def test_a_later_write_keeps_whether_host_only_is_stated(client: Client) -> None:
+    for members, change, seen in (
+        ({}, "created", (True, False)),
+        ({"value": "2"}, "updated", (True, False)),
+        ({"value": "2", "hostOnly": True}, "updated", (False, False)),
+        ({"value": "2", "hostOnly": True}, "unchanged", (False, False)),
+        ({"value": "3"}, "updated", (False, False)),
+        ({"value": "3", "hostOnly": None}, "unchanged", (False, False)),
+        ({"value": "3", "hostOnly": False}, "updated", (True, True)),
+        ({"value": "4"}, "updated", (True, True)),
+    ):
+        answer = client.post("/v1/cookies", json=[COOKIE | members])
+        assert answer.json()[change] == 1, members
+        assert seen_by(client, "www.example.com") == seen, members
+
+
+PAGE = "https://example.com/app/"
+IMPORTED = {"name": "sid", "value": "s3cret", "domain": "example.com", "path": "/app"}
+DOCUMENTS: dict[str, tuple[Any, tuple[bool, bool]]] = {
+    "playwright": ({"cookies": [IMPORTED], "origins": []}, (False, False)),
+    "extension": ([IMPORTED | {"hostOnly": False}], (True, True)),
+    "cookie": ("Cookie: sid=s3cret", (True, False)),
+}
+
+
+@pytest.mark.parametrize("format_", DOCUMENTS)
+def test_an_import_states_host_only_if_its_format_carries_it(client: Client, format_: str) -> None:
+    document, seen = DOCUMENTS[format_]
+    imported(client, document, format=format_, url=PAGE)
+    assert seen_by(client, "www.example.com") == seen
+    client.post("/v1/cookies", json=client.get("/v1/cookies").json())
+    assert seen_by(client, "www.example.com") == seen
+
+
+@pytest.mark.parametrize("format_", ["playwright", "cookie"])
+@pytest.mark.parametrize("is_host_only", [True, None])
+def test_an_import_keeps_whether_a_stored_cookie_states_host_only(
+    client: Client, format_: str, is_host_only: bool | None
+) -> None:
+    """An export does not say it. So an export that is imported again would hide the cookie."""
+    client.post("/v1/cookies", json=[COOKIE | {"value": "old", "hostOnly": is_host_only}])
+    imported(client, DOCUMENTS[format_][0], format=format_, url=PAGE)
+    [listed] = client.get("/v1/cookies").json()
+    assert listed["value"] == "s3cret"
+    assert seen_by(client, "www.example.com") == (is_host_only is None, False)
 
 
 def test_an_expired_cookie_is_still_listed(client: Client) -> None:
@@ -323,6 +386,15 @@ def test_a_cookie_without_a_partition_never_replaces_another_one(
     named = [PLAIN | {"value": one, "partitionKey": ""} for one in sent]
     assert client.post("/v1/cookies", json=named).json()["updated"] == 1
     assert by_site(client)[None] == sent[-1]
+
+
+def test_stating_host_only_does_not_make_a_partition_unclear(client: Client) -> None:
+    client.post("/v1/cookies", json=[PLAIN, partitioned("embedded")])
+    before = by_site(client)
+    sent = [PLAIN | {"value": value, "hostOnly": True} for value in ("embedded", "own")]
+    assert client.post("/v1/cookies", json=sent).json()["updated"] == 2
+    assert by_site(client) == before
+    assert client.get("/v1/cookies?domain=www.shop.example").json() == []
 
 
 def test_pages_of_partitioned_cookies_do_not_replace_another_one(client: Client) -> None:

@@ -306,6 +306,17 @@ def test_a_holder_gets_the_state_and_returns_it_with_changes(client: Client) -> 
     assert acquire(client)["state"] == changed | {"origins": state["origins"]}
 
 
+def test_a_returned_cookie_stays_in_the_list_for_subdomains(client: Client) -> None:
+    plain = {"domain": "shop.example", "name": "sid", "value": "1", "path": "/"}
+    client.post("/v1/cookies", json=[plain])
+    lease = acquire(client)
+    same = change(client, lease, state=lease["state"]).json()
+    assert same["cookies"] == {"created": 0, "updated": 0, "unchanged": 1, "deleted": 0}
+    change(client, lease, state=document(cookie("sid", value="new")), release=True)
+    [listed] = client.get("/v1/cookies?domain=www.shop.example").json()
+    assert listed["value"] == "new"
+
+
 def test_a_lease_with_a_leading_dot_is_for_the_subdomains_too(client: Client) -> None:
     below = (cookie("sid", "www.shop.example"), cookie("old", "api.shop.example"))
     entries = (origin("https://www.shop.example", cart="7"),)

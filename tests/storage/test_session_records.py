@@ -140,6 +140,27 @@ def test_records_of_a_database_without_profiles_are_readable(
     service.stop()
 
 
+@pytest.mark.thorough
+def test_cookies_of_an_earlier_program_are_listed_for_subdomains(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings(engine, request, tmp_path)
+    service = Service(settings)
+    token = service.token()
+    given = {"domain": "a.com", "name": "sid", "value": "v", "hostOnly": True}
+    with service.client(token) as client:
+        client.post("/v1/cookies", json=[given])
+    service.stop()
+    undo_migrations(settings, "host_only_stated")
+    service = Service(settings)
+    with service.client(token) as client:
+        [listed] = client.get("/v1/cookies?domain=www.a.com").json()
+        assert client.post("/v1/cookies", json=[listed]).json()["unchanged"] == 1
+        assert client.post("/v1/cookies", json=[given]).json()["updated"] == 1
+        assert client.get("/v1/cookies?domain=www.a.com").json() == []
+    service.stop()
+
+
 # --- profiles -----------------------------------------------------------------------------------
 
 

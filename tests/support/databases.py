@@ -148,6 +148,7 @@ _UNDO = {
         """,
     ),
     "country_names": _Undo({}),
+    "host_only_stated": _Undo({"cookies": "host_only_stated"}),
 }
 
 

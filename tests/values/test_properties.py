@@ -105,25 +105,35 @@ DOMAINS = st.builds(
 ).filter(lambda domain: "]." not in domain)
 
 
-def is_seen(domain: str, host: str) -> bool:
-    """Matching of hosts in RFC 6265, section 5.4: a domain without a leading dot is host-only."""
-    of, at = hostnames.normalize(domain), hostnames.normalize(host).removeprefix(".")
-    if not of.startswith("."):
-        return of == at
-    return of.removeprefix(".") == at or (at.endswith(of) and not hostnames.is_address(at))
+def is_seen(domain: str, host: str, is_host_only: bool) -> bool:
+    """Domain matching of RFC 6265, section 5.1.3. A cookie is host-only if its client says so."""
+    of, at = (
+        hostnames.normalize(domain).removeprefix("."),
+        hostnames.normalize(host).removeprefix("."),
+    )
+    is_below = at.endswith(f".{of}") and not hostnames.is_address(at)
+    return of == at or (is_below and not is_host_only)
 
 
 @FEW
-@given(st.lists(DOMAINS, min_size=1, max_size=6), DOMAINS)
+@given(
+    st.dictionaries(DOMAINS.map(hostnames.normalize), st.booleans(), min_size=1, max_size=6),
+    DOMAINS,
+)
+@example({"a.own": False, "b.a.own": True, "own": True}, "b.a.own")
 def test_a_cookie_is_shown_to_its_hosts_and_to_no_other(
-    own: Client, domains: list[str], host: str
+    own: Client, domains: dict[str, bool], host: str
 ) -> None:
     name = f"cookie {next(numbers)}"
-    cookies = [{"domain": domain, "name": name, "value": "v"} for domain in domains]
+    stated = {domain: states and not domain.startswith(".") for domain, states in domains.items()}
+    cookies = [
+        {"domain": domain, "name": name, "value": "v"} | ({"hostOnly": True} if states else {})
+        for domain, states in stated.items()
+    ]
     assert own.post("/v1/cookies", json=cookies).status_code == 200
     listed = own.get("/v1/cookies", params={"domain": host}).json()
     shown = {cookie["domain"] for cookie in listed if cookie["name"] == name}
-    assert shown == {hostnames.normalize(domain) for domain in domains if is_seen(domain, host)}
+    assert shown == {domain for domain, states in stated.items() if is_seen(domain, host, states)}
 
 
 @FEW

@@ -154,7 +154,8 @@ class CookieIn(Input):
         default=None,
         alias="hostOnly",
         description="Without it, the stored value is kept. A new cookie is host-only if its domain "
-        "has no leading dot. true is an error if the domain has one.",
+        "has no leading dot. true is an error if the domain has one. A list for a subdomain leaves "
+        "out a cookie only if true was sent or imported.",
     )
     same_site: SameSite | None = Field(
         default=None,

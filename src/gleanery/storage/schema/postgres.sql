@@ -77,6 +77,7 @@ CREATE TABLE cookies (
     updated_at      BIGINT  NOT NULL,
     profile         TEXT    NOT NULL DEFAULT 'default',
     host_only       BOOLEAN NOT NULL DEFAULT TRUE,
+    host_only_stated BOOLEAN NOT NULL DEFAULT FALSE,  -- false: no client has said host_only
     same_site       TEXT,
     partition_site  TEXT,                         -- top-level site of a partitioned cookie (CHIPS)
     cross_site_ancestor BOOLEAN,

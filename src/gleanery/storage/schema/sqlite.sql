@@ -77,6 +77,7 @@ CREATE TABLE cookies (
     updated_at      INTEGER NOT NULL,
     profile         TEXT    NOT NULL DEFAULT 'default',
     host_only       INTEGER NOT NULL DEFAULT 1,
+    host_only_stated INTEGER NOT NULL DEFAULT 0,  -- 0: no client has said host_only
     same_site       TEXT,
     partition_site  TEXT,                         -- top-level site of a partitioned cookie (CHIPS)
     cross_site_ancestor INTEGER,

@@ -15,9 +15,10 @@ from gleanery.values.hashing import hash_parts
 _NO_EXPIRY = -1
 _COLUMNS = (
     *("domain", "host", "name", "path", "secure", "http_only", "expires", "host_only"),
-    *("same_site", "partition_site", "cross_site_ancestor", "profile"),
+    *("same_site", "partition_site", "cross_site_ancestor", "profile", "host_only_stated"),
 )
 _POSITIONS = {column: position for position, column in enumerate(_COLUMNS)}
+_HOST_ONLY = (_POSITIONS["host_only"], _POSITIONS["host_only_stated"])
 _PARTITION = (_POSITIONS["partition_site"], _POSITIONS["cross_site_ancestor"])
 
 
@@ -50,8 +51,9 @@ def _prepare(organization_id: int, cookie: Cookie) -> PreparedRecord:
     expires = None if cookie.expires is None else max(cookie.expires, 0)
     kept: tuple[int, ...] = ()
     host_only, same_site, partition = cookie.host_only, cookie.same_site, cookie.partition_key
-    if host_only is NOT_GIVEN:
-        kept, host_only = (_POSITIONS["host_only"],), domain == host
+    is_stated = host_only is not NOT_GIVEN
+    if not is_stated:
+        kept, host_only = _HOST_ONLY, domain == host
     if same_site is NOT_GIVEN:
         kept, same_site = (*kept, _POSITIONS["same_site"]), None
     alternative = None
@@ -64,7 +66,7 @@ def _prepare(organization_id: int, cookie: Cookie) -> PreparedRecord:
         else (partition.top_level_site, partition.has_cross_site_ancestor)
     )
     flags = (cookie.secure, cookie.http_only, expires, host_only)
-    columns = (domain, host, name, path, *flags, same_site, site, ancestor, profile)
+    columns = (domain, host, name, path, *flags, same_site, site, ancestor, profile, is_stated)
     identity = _hash_identity(organization_id, domain, path, name, profile, site, ancestor)
     return PreparedRecord(identity, domain, columns, cookie.value, kept, alternative)
 
@@ -91,8 +93,13 @@ COOKIES = RecordKind[Cookie, CookieOut](
         *("profile", "partition_site", "cross_site_ancestor"),
     ),
     name_column="name",
-    replaced_columns=("path", "secure", "http_only", "expires", "host_only", "same_site"),
-    visible_if=f"host = $5 OR NOT host_only AND {HOST_IS_PARENT}",
+    replaced_columns=(
+        *("path", "secure", "http_only", "expires"),
+        *("host_only", "host_only_stated", "same_site"),
+    ),
+    uncompared_columns=("host_only_stated",),
+    # Clients that send no hostOnly expect their cookies for subdomains. Exports follow browsers.
+    visible_if=f"host = $5 OR NOT (host_only AND host_only_stated) AND {HOST_IS_PARENT}",
     alternative_column="partition_site",
     alternative_index="cookies_partitioned",
     alternative_member="partitionKey",

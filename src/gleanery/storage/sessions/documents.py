@@ -37,7 +37,8 @@ from gleanery.storage.sessions.states import is_empty
 from gleanery.values import timestamps
 
 _RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
-_KEPT_COLUMNS = ("secure", "http_only", "same_site")
+# No format carries the last one: an export would otherwise state it when it is imported again.
+_KEPT_COLUMNS = ("secure", "http_only", "same_site", "host_only_stated")
 NOTHING_STORED = (
     "Nothing is stored, because the document has no cookie and no local-storage entry that can be "
     "kept."
@@ -75,12 +76,16 @@ async def prepare_state(
     with its value.
     """
     state, carries = document.state, FORMATS[document.format].carries
+    names_host_only = "host_only" in carries
     names_partition = "partition_key" in carries or bool(document.pages)
     kept = [column for column in _KEPT_COLUMNS if column not in carries]
     keeps_expiry = "expires" not in carries
 
     def work() -> PreparedState:
-        given = [_to_cookie(cookie, destination, names_partition) for cookie in state.cookies]
+        given = [
+            _to_cookie(cookie, destination, names_host_only, names_partition)
+            for cookie in state.cookies
+        ]
         entries = [_to_input(entry, destination) for entry in state.local_storage]
         return PreparedState(
             destination,
@@ -93,7 +98,9 @@ async def prepare_state(
     return await asyncio.to_thread(work) if is_long else work()
 
 
-def _to_cookie(cookie: BrowserCookie, destination: Destination, names_partition: bool) -> Cookie:
+def _to_cookie(
+    cookie: BrowserCookie, destination: Destination, names_host_only: bool, names_partition: bool
+) -> Cookie:
     return Cookie(
         cookie.domain,
         cookie.name,
@@ -102,7 +109,7 @@ def _to_cookie(cookie: BrowserCookie, destination: Destination, names_partition:
         cookie.http_only,
         cookie.expires,
         cookie.path,
-        cookie.host_only,
+        cookie.host_only if names_host_only else NOT_GIVEN,
         cookie.same_site,
         cookie.partition_key if names_partition else NOT_GIVEN,
         destination.profile,

@@ -118,6 +118,8 @@ class RecordKind(Generic[In, Out]):
     read_action: AuditAction
     store_action: AuditAction
     delete_action: AuditAction
+    uncompared_columns: tuple[str, ...] = ()
+    """Columns that do not say which stored record a client means."""
     extra_columns: tuple[str, ...] = ()
     """Columns that only ``to_response`` needs."""
     has_created_at: bool = False

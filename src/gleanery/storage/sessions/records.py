@@ -291,7 +291,7 @@ async def _with_meant_identities(
     stored = await _find_values(kind, locked, identities, lengths)
     meant: dict[PreparedRecord, PreparedRecord] = {}
     for own, counts in versions.items():
-        chosen = _choose(locked.vault, counts, stored, others[own])
+        chosen = _choose(kind, locked.vault, counts, stored, others[own])
         if chosen is None:
             position = max(n for n, one in enumerate(given.records) if one.identity == own)
             raise _ambiguous(kind, str(position), kind.alternative_member)
@@ -331,6 +331,7 @@ async def _find_values(
 
 
 def _choose(
+    kind: RecordKind[In, Out],
     vault: Vault,
     versions: Counter[PreparedRecord],
     stored: dict[bytes, Row],
@@ -341,13 +342,17 @@ def _choose(
     default = alternatives[0] if own not in stored and len(alternatives) == 1 else own
     candidates = {one: stored[one] for one in (*alternatives, own) if one in stored}
     values = {one: _value(vault, one, row) for one, row in candidates.items()}
+    uncompared = tuple(map(kind.columns.index, kind.uncompared_columns))
     contents = {  # the own identity is the last one, so it wins
-        kept: {_content(row[2:], kept, values[one]): one for one, row in candidates.items()}
+        kept: {
+            _content(row[2:], kept + uncompared, values[one]): one
+            for one, row in candidates.items()
+        }
         for kept in {version.kept for version in versions}
     }
     meant: dict[PreparedRecord, PreparedRecord] = {}
     for version in versions:
-        content = _content(version.columns, version.kept, version.value)
+        content = _content(version.columns, version.kept + uncompared, version.value)
         identity = contents[version.kept].get(content, default)
         meant[version] = version._replace(identity=identity, alternative=None)
     taken = {one.identity for one in meant.values()}
@@ -363,9 +368,9 @@ def _value(vault: Vault, identity: bytes, row: Row) -> str | None:
         return None
 
 
-def _content(columns: Sequence[Any], kept: Container[int], value: str | None) -> Hashable:
-    """Returns what a client can see of a record, without the columns that a write keeps."""
-    return value, *(one for position, one in enumerate(columns) if position not in kept)
+def _content(columns: Sequence[Any], left_out: Container[int], value: str | None) -> Hashable:
+    """Returns what a client can see of a record, without the columns at these positions."""
+    return value, *(one for position, one in enumerate(columns) if position not in left_out)
 
 
 def _with_kept_values(
