@@ -269,7 +269,7 @@ def test_every_documented_search_finds_its_lines(
     url = f"http://127.0.0.1:{port}"
     where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
     replica = ("--replica", "postgresql://127.0.0.1:1/away")
-    limits = ("--workers", "2", "--rate-limit", "2/hour", "--slow-request-seconds", "0.001")
+    limits = ("--workers", "2", "--rate-limit", "3/hour", "--slow-request-seconds", "0.001")
     with Running(
         "serve", *where, *replica, *limits, "--port", str(port), GLEANERY_SECRET_KEY=SECRET_KEY
     ) as running:
@@ -278,9 +278,15 @@ def test_every_documented_search_finds_its_lines(
         with Client(url, token) as client:
             client.put("/v1/groups/g", json={})
             client.get("/v1/changes/g")
+            blobs = tmp_path / "data/blobs"
+            moved = blobs.rename(tmp_path / "moved")
+            assert client.post("/v1/files", content=b"a file").status_code == 503
+            shutil.rmtree(blobs, ignore_errors=True)  # the upload may have created it
+            moved.rename(blobs)
             wait_until(lambda: client.get("/v1/groups").status_code == 429)
         replica_event = "the server of --replica is left out"
-        for text in (replica_event, '"operation":"get_changes"', '"status":429', "slow request"):
+        requests = ('"operation":"get_changes"', '"status":429', "slow request")
+        for text in (replica_event, *requests, "the store of files fails"):
             running.wait_for(partial(is_logged, running, text))
         os.kill(running.workers()[0], signal.SIGKILL)  # its lines are written by now
         running.wait_for(partial(is_logged, running, "a worker process ended"))
