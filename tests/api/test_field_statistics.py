@@ -12,6 +12,7 @@ import pytest
 from gleanery.storage.statistics import fields as fields_module
 from gleanery.storage.statistics import shapes, summary
 from tests.support.databases import execute_sql
+from tests.support.history import read_rows
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
 
@@ -380,3 +381,47 @@ def test_a_scrape_counts_an_output_once_that_is_deleted_and_stored_again(
     store(timed, {"a": 1})
     assert scrape() == (1, {"a": {"integer": 1}})
     assert read(timed)["scrapes"][1]["outputs"] == 2
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_deleted_outputs_are_remembered_only_during_the_scrape(
+    timed_service: Service, timed: Client, clock: Clock, is_ended: bool
+) -> None:
+    """Nothing remains of them if the job begins no other scrape. The scrape keeps its counts."""
+
+    def count_remembered() -> int:
+        sql = "SELECT count(*) FROM deleted_in_scrape WHERE organization_id = $1"
+        return int(read_rows(timed_service, timed, sql)[0][0])
+
+    store(timed, *({"a": number} for number in range(5)))
+    clock.move(seconds=HOUR if is_ended else 60)
+    for item in timed.items("group")[:3]:
+        timed.delete(f"/v1/outputs/group/{item['output_id']}")
+    assert count_remembered() == (0 if is_ended else 3)
+    timed_service.sweep(clock)
+    assert count_remembered() == (0 if is_ended else 3)
+    clock.move(seconds=2 * HOUR)
+    timed_service.sweep(clock)
+    assert count_remembered() == 0
+    assert read(timed)["scrapes"][0]["outputs"] == 5
+    store(timed, {"a": 1})
+    assert [scrape["outputs"] for scrape in read(timed)["scrapes"]] == [1, 5]
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_expired_outputs_are_not_remembered(
+    timed_service: Service, timed: Client, clock: Clock, is_ended: bool
+) -> None:
+    """A scrape without a pause forgets them; one that has ended keeps its counts."""
+    store(timed, *({"a": number} for number in range(5)))
+    timed.put("/v1/groups/group", json={"retain_days": 1})
+    for _ in range(0 if is_ended else 75):
+        clock.move(seconds=20 * 60)
+        store(timed, {"a": 0})
+    if is_ended:
+        clock.move(seconds=25 * HOUR)
+    timed_service.sweep(clock)
+    assert len(timed.items("group")) == (0 if is_ended else 1)
+    sql = "SELECT count(*) FROM deleted_in_scrape WHERE organization_id = $1"
+    assert read_rows(timed_service, timed, sql)[0][0] == 0
+    assert read(timed)["scrapes"][0]["outputs"] == (5 if is_ended else 1)

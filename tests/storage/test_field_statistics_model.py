@@ -243,17 +243,18 @@ def records(draw: st.DrawFn) -> list[dict[str, Any]]:
     return values
 
 
-def answers(service: Service, values: list[dict[str, Any]], sizes: list[int]) -> Any:
+def answers(service: Service, scrapes: list[list[dict[str, Any]]], sizes: list[int]) -> Any:
     """What the service says about these outputs, stored in batches of these sizes."""
     with service.client() as client:
-        body = [
-            {"job_id": "job", "source_url": f"https://shop.example/{number}", "data": data}
-            for number, data in enumerate(values)
-        ]
-        for size in (*sizes, len(body)):
-            if body:
-                client.store("group", *body[:size])
-                body = body[size:]
+        for values in scrapes:
+            body = [
+                {"job_id": "job", "source_url": f"https://shop.example/{number}", "data": data}
+                for number, data in enumerate(values)
+            ]
+            for size in (*sizes, len(body)):
+                if body:
+                    client.store("group", *body[:size])
+                    body = body[size:]
         fields = client.get("/v1/groups/group/fields").json()
         for scrape in fields["scrapes"]:
             del scrape["started"], scrape["last_seen"]
@@ -268,8 +269,11 @@ def answers(service: Service, values: list[dict[str, Any]], sizes: list[int]) ->
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(values=records(), sizes=st.lists(st.integers(1, 60), max_size=8))
+@given(
+    scrapes=st.lists(records(), min_size=1, max_size=3),
+    sizes=st.lists(st.integers(1, 60), max_size=8),
+)
 def test_batches_of_any_size_give_the_same_results(
-    service: Service, values: list[dict[str, Any]], sizes: list[int]
+    service: Service, scrapes: list[list[dict[str, Any]]], sizes: list[int]
 ) -> None:
-    assert answers(service, values, sizes) == answers(service, values, [])
+    assert answers(service, scrapes, sizes) == answers(service, scrapes, [])

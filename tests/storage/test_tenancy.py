@@ -72,6 +72,7 @@ OVER_ALL = {
     "sessions.leases._ANY_EXPIRED": "tells if there are such leases",
     "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
+    "statistics.scrapes._ENDED": "jobs whose ended scrapes remember deleted outputs",
     "sessions.summaries._EXPIRED_COOKIES": "a number for the metric",
     "sessions.summaries._EXPIRED_ENTRIES": "a number for the metric",
     "sessions.summaries._EXPIRING_COOKIES": "a number for the metric",
@@ -89,6 +90,7 @@ WORKS_FOR_ALL_TENANTS = {
     "maintenance.retention": 1,
     "sessions.summaries": 1,
     "sessions.leases": 1,
+    "statistics.scrapes": 1,
     "usage": 1,
 }
 

@@ -18,6 +18,7 @@ from gleanery.storage.history import expiry
 from gleanery.storage.maintenance import organization_removal
 from gleanery.storage.outputs import changes, mutations
 from gleanery.storage.sessions import leases
+from gleanery.storage.statistics import scrapes
 from gleanery.values import timestamps
 
 _DUE_GROUPS = """
@@ -89,6 +90,7 @@ async def _deletions(
     return [
         partial(idempotency.delete_expired, engine, now - _DAY),
         partial(leases.delete_expired, engine, now - _DAY),
+        partial(scrapes.delete_ended, engine, now),
         *await changes.pending_purges(engine, now - keep.tombstones * _DAY),
         *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),
@@ -145,7 +147,7 @@ class _Expiration(NamedTuple):
         still_expired = await transaction.fetch_many(
             _STILL_EXPIRED, [(organization_id, row[0], before) for row in expired]
         )
-        await mutations.delete(locked, [row[0] for row in still_expired])
+        await mutations.delete(locked, [row[0] for row in still_expired], is_bulk=True)
         await locked.commit_counts()
 
     async def _set_next_expiry(self, next_expiry_at: int, transaction: Transaction) -> None:

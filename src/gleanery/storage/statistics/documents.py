@@ -24,6 +24,7 @@ MAX_NAMES = {0: 1, 1: 512, 2: 1024}
 """Fields of a job: the members of its values, and the members of objects in them."""
 _MAX_EXAMPLES = 4
 _OBJECT = "object"
+_NOTHING: Mapping[Names, int] = {}
 _BITS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
 
 # The statement has no plus sign and no join: it runs once per batch for all its jobs.
@@ -85,10 +86,60 @@ class CountedField(msgspec.Struct, array_like=True):
         return sum(1 << kind.slot for kind in self.kinds.values())
 
 
+class _Room:
+    """Where a job has few examples: an output finds these places without a walk over all fields."""
+
+    def __init__(self, listed: Sequence[CountedField]) -> None:
+        kinds = [kind for field in listed for kind in field.kinds.values()]
+        self.slots = _bitmap(kind.slot for kind in kinds if len(kind.examples) < _MAX_EXAMPLES)
+        """The kinds with few examples, as a bitmap of slots."""
+        self.missing: dict[Names, dict[Names, int]] = {}
+        """The fields that few examples lack, by the object that they are in. Each has its slots."""
+        self.missing_slots = 0
+        """The slots of all these fields."""
+        self.objects = _bitmap(
+            field.kinds[_OBJECT].slot
+            for field in listed
+            if len(field.names) == 1 and _OBJECT in field.kinds
+        )
+        """The kinds that are objects with members, as a bitmap of slots."""
+        self.refused: set[bytes] = set()
+        """Bitmaps of outputs that find no place."""
+        for field in listed:
+            if len(field.missing) < _MAX_EXAMPLES:
+                self.open(field)
+
+    def add_kind(self, field: CountedField, name: str) -> None:
+        """Add a kind of a field, which may be new."""
+        slot = field.kinds[name].slot
+        if name == _OBJECT and len(field.names) == 1:
+            self.objects |= 1 << slot
+        self.open_kind(slot)
+        if len(field.missing) < _MAX_EXAMPLES:
+            self.open(field)
+
+    def open_kind(self, slot: int) -> None:
+        self.slots |= 1 << slot
+        self.refused.clear()
+
+    def open(self, field: CountedField) -> None:
+        if field.names:
+            slots = field.slots
+            self.missing.setdefault(field.names[:-1], {})[field.names] = slots
+            self.missing_slots |= slots
+            self.refused.clear()
+
+    def close(self, field: CountedField) -> None:
+        self.missing_slots &= ~self.missing[field.names[:-1]].pop(field.names)
+
+
 class JobFields(msgspec.Struct, array_like=True, dict=True):
     """The column ``field_counts``: the fields of the outputs of a job.
 
-    Examples are the first outputs that were stored, as far as they still have the field.
+    Examples are the first outputs that came to have the field, as far as they still have it. The
+    same holds for the outputs that lack it. Each output is added in its turn, so the examples do
+    not depend on the batches. The work for an output depends on its own fields and on the members
+    of its objects, not on all fields of the job.
     """
 
     counted: int = 0
@@ -107,12 +158,33 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         return {kind.slot: kind for field in self.listed for kind in field.kinds.values()}
 
     @cached_property
+    def _fields(self) -> dict[int, CountedField]:
+        return {kind.slot: field for field in self.listed for kind in field.kinds.values()}
+
+    @cached_property
+    def _members(self) -> dict[Names, list[CountedField]]:
+        """The members of each object."""
+        members = defaultdict[Names, list[CountedField]](list)
+        for field in self.listed:
+            members[field.names[:-1]].append(field)
+        return members
+
+    @cached_property
+    def _room(self) -> _Room:
+        return _Room(self.listed)
+
+    @cached_property
     def _name_counts(self) -> Counter[int]:
         return Counter(len(field.names) for field in self.listed)
 
     @cached_property
     def _indexes(self) -> dict[str, int]:
         return {identity: index for index, identity in enumerate(self.identities)}
+
+    @cached_property
+    def _removed(self) -> set[int]:
+        """Indexes that are removed from examples. Their identities may not be needed any more."""
+        return set()
 
     @cached_property
     def _free_slots(self) -> Iterator[int]:
@@ -132,7 +204,8 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         kind = found.kinds.get(field.kind)
         if kind is None:
             kind = found.kinds[field.kind] = CountedKind(next(self._free_slots))
-            self._kinds[kind.slot] = kind
+            self._kinds[kind.slot], self._fields[kind.slot] = kind, found
+            self._room.add_kind(found, field.kind)
         return kind.slot
 
     def _find_field(self, names: Names) -> CountedField | None:
@@ -145,6 +218,7 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
             if depth > 1 and self._find_field(names[:1]) is None:
                 return None
             found = CountedField(names, {}, [*self._examples_without(names)])
+            self._members[names[:-1]].append(found)
             self.listed.append(found)
             self.by_names[names] = found
             self._name_counts[depth] += 1
@@ -165,56 +239,118 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
             if slot in self._kinds:
                 self._kinds[slot].output_count += change
 
-    def is_example(self, identity: bytes) -> bool:
-        return identity.hex() in self._indexes
+    def change_example(self, identity: bytes, old: bytes | None, new: bytes) -> None:
+        """Add an output with a new bitmap where examples are few; remove it where it was lost.
 
-    def add_examples(self, by_bitmap: Mapping[bytes, Sequence[tuple[int, bytes]]]) -> None:
-        """Add outputs as examples where these are few: the first ones, by their positions."""
-        found = defaultdict[int, list[tuple[int, bytes]]](list)
-        lists: dict[int, list[int]] = {}
-        open_slots = sum(
-            1 << kind.slot for kind in self._kinds.values() if len(kind.examples) < _MAX_EXAMPLES
-        )
-        open_fields = [
-            (field.missing, field.slots, self.objects_of(field.names))
-            for field in self.listed
-            if field.names and len(field.missing) < _MAX_EXAMPLES
+        ``old`` is the bitmap that is replaced; None if the output is added.
+        """
+        if old is None and new in self._room.refused:
+            return
+        new_bits = int.from_bytes(new, "little")
+        if old is None:
+            lacked = self._lacked(new_bits)
+        else:
+            old_bits = int.from_bytes(old, "little")
+            index = self._indexes.get(identity.hex())
+            if index is not None:
+                self._remove_example(index, old_bits, new_bits)
+            lacked = self._newly_lacked(old_bits, new_bits)
+        self._add_example(identity, new_bits, lacked)
+        if old is None and not self._lacked(new_bits) and not new_bits & self._room.slots:
+            self._room.refused.add(new)
+
+    def _add_example(self, identity: bytes, bits: int, lacked: Sequence[CountedField]) -> None:
+        room = self._room
+        if len(self.examples) < _MAX_EXAMPLES:
+            self._append(self.examples, identity)
+        for slot in _slots_of(bits & room.slots):
+            if self._append(self._kinds[slot].examples, identity):
+                room.slots ^= 1 << slot
+        for field in lacked:
+            if self._append(field.missing, identity):
+                room.close(field)
+
+    def _lacked(self, bits: int) -> list[CountedField]:
+        """Return the fields that an output could have and lacks, and that have room for it.
+
+        The fields with room that it does not lack are its own fields.
+        """
+        missing = self._room.missing
+        members = [missing.get((), _NOTHING)]
+        members += [
+            missing[self._fields[slot].names]
+            for slot in _slots_of(bits & self._room.objects)
+            if self._fields[slot].names in missing
         ]
-        for bitmap, outputs in by_bitmap.items():
-            bits = int.from_bytes(bitmap, "little")
-            reached = [self.examples] if len(self.examples) < _MAX_EXAMPLES else []
-            reached += [self._kinds[slot].examples for slot in _slots_of(bits & open_slots)]
-            reached += [
-                missing
-                for missing, slots, objects in open_fields
-                if not bits & slots and bits & objects == objects
-            ]
-            for examples in reached:
-                found[id(examples)] += outputs[:_MAX_EXAMPLES]
-                lists[id(examples)] = examples
-        for key, outputs in found.items():
-            self._append(lists[key], sorted(outputs))
+        by_names = self.by_names
+        return [
+            by_names[names]
+            for of_object in members
+            for names, slots in of_object.items()
+            if not bits & slots
+        ]
+
+    def _newly_lacked(self, old: int, new: int) -> list[CountedField]:
+        """Return those of the fields that the output did not lack, or could not have before."""
+        room = self._room
+        found = {}
+        for slot in _slots_of(old & ~new & room.missing_slots):
+            field = self._fields[slot]
+            objects = self.objects_of(field.names)
+            if not new & field.slots and new & objects == objects:
+                found[field.names] = field
+        for slot in _slots_of(new & ~old & room.objects):
+            for names, slots in room.missing.get(self._fields[slot].names, _NOTHING).items():
+                if not new & slots:
+                    found[names] = self.by_names[names]
+        return [*found.values()]
+
+    def _remove_example(self, index: int, old: int, new: int) -> None:
+        """Remove an output from the examples of what the new bitmap does not have any more."""
+        room = self._room
+        for slot in _slots_of(old & ~new):
+            kind = self._kinds.get(slot)
+            if kind is not None and index in kind.examples:
+                kind.examples.remove(index)
+                self._removed.add(index)
+                room.open_kind(slot)
+            if room.objects >> slot & 1:
+                for member in self._members[self._fields[slot].names]:
+                    self._remove_missing(index, member)
+        for slot in _slots_of(new & ~old):
+            self._remove_missing(index, self._fields[slot])
+
+    def _remove_missing(self, index: int, field: CountedField) -> None:
+        if index in field.missing:
+            field.missing.remove(index)
+            self._removed.add(index)
+            self._room.open(field)
 
     def objects_of(self, names: Names) -> int:
         """Return a bitmap that an output has if it could have a field: the slot of its object."""
         kinds = self.by_names[names[:1]].kinds
         return 1 << kinds[_OBJECT].slot if len(names) > 1 and _OBJECT in kinds else 0
 
-    def _append(self, examples: list[int], outputs: Sequence[tuple[int, bytes]]) -> None:
-        for _, identity in outputs[: _MAX_EXAMPLES - len(examples)]:
-            text = identity.hex()
-            index = self._indexes.setdefault(text, len(self.identities))
-            if index == len(self.identities):
-                self.identities.append(text)
+    def _append(self, examples: list[int], identity: bytes) -> bool:
+        """Add an output to examples that have room. Return True if these are full now."""
+        text = identity.hex()
+        index = self._indexes.setdefault(text, len(self.identities))
+        if index == len(self.identities):
+            self.identities.append(text)
+        if index not in examples:
             examples.append(index)
+        return len(examples) == _MAX_EXAMPLES
 
     def remove_examples(self, identities: Iterable[bytes]) -> None:
         """Remove outputs from all examples."""
-        removed = {self._indexes.pop(identity.hex(), None) for identity in identities} - {None}
+        texts = (identity.hex() for identity in identities)
+        removed = {self._indexes.pop(text) for text in texts if text in self._indexes}
+        self._removed.update(removed)
         if removed:
             for examples in self._all_examples():
                 if not removed.isdisjoint(examples):
                     examples[:] = [index for index in examples if index not in removed]
+            self.__dict__.pop("_room", None)
 
     def _all_examples(self) -> Iterator[list[int]]:
         yield self.examples
@@ -229,6 +365,9 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
 
     def _compact(self) -> None:
         """Remove the identities that no example refers to."""
+        if not self._removed:
+            return
+        self._removed.clear()
         used = sorted({index for examples in self._all_examples() for index in examples})
         if len(used) == len(self.identities):
             return
@@ -245,13 +384,22 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         """
         unused = [field for field in self.listed if not field.output_count]
         self.listed = [field for field in self.listed if field.output_count]
+        self._removed.update(range(len(self.identities)))
         for field in self.listed:
             field.kinds = {
                 name: kind
                 for name, kind in field.kinds.items()
                 if kind.output_count or seen.get(kind.slot)
             }
-        for cached in ("by_names", "_kinds", "_name_counts", "_free_slots"):
+        for cached in (
+            "by_names",
+            "_kinds",
+            "_fields",
+            "_members",
+            "_room",
+            "_name_counts",
+            "_free_slots",
+        ):
             self.__dict__.pop(cached, None)
         return unused
 
@@ -287,6 +435,13 @@ def count_slots(bitmaps: Mapping[bytes, int]) -> dict[int, int]:
             slot = 8 * index + bit
             by_slot[slot] = by_slot.get(slot, 0) + outputs
     return by_slot
+
+
+def _bitmap(slots: Iterable[int]) -> int:
+    bits = 0
+    for slot in slots:
+        bits |= 1 << slot
+    return bits
 
 
 def _slots_of(bits: int) -> Iterator[int]:

@@ -6,8 +6,9 @@ Both run under the group's lock, in the transaction that changes the outputs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import NamedTuple, Protocol
 
 from gleanery.storage.group_lock import LockedGroup
@@ -16,7 +17,9 @@ from gleanery.storage.statistics.documents import JobStatistics
 from gleanery.storage.statistics.ranges import Range, Source, add_measures
 from gleanery.storage.statistics.shapes import UNLISTED, Column, FieldTable, ValueFields
 
-_OUTPUTS_PER_PAUSE = 500
+_OUTPUTS_PER_STEP = 100
+_BITMAPS_PER_STEP = 500
+_SECONDS_PER_PAUSE = 0.01
 
 
 class UnchangedOutput(Protocol):
@@ -101,13 +104,11 @@ async def _record_changes(
 ) -> None:
     new = [output.identity for output, _ in changes if output.fields is None]
     recorded = _JobChanges(job, table, await scrapes.take_deleted(locked, job, new))
-    for start in range(0, len(changes), _OUTPUTS_PER_PAUSE):
-        await locked.transaction.pause()
-        some = changes[start : start + _OUTPUTS_PER_PAUSE]
-        recorded.count(some)
-        recorded.collect_measures(some)
-    await locked.transaction.pause()
-    recorded.finish()
+    paused_at = 0.0
+    for _ in recorded.steps(changes):
+        if monotonic() - paused_at > _SECONDS_PER_PAUSE:
+            await locked.transaction.pause()
+            paused_at = monotonic()
 
 
 class _Measures(NamedTuple):
@@ -144,15 +145,27 @@ class _JobChanges:
         self._slots: dict[int, int] = {}
         """The slot of each field, as a bitmap."""
         self._is_full = False
-        self._position = 0
-        self._added = defaultdict[bytes, list[tuple[int, bytes]]](list)
-        self._removed = Counter[bytes]()
+        self._changes = Counter[bytes]()
         self._seen = Counter[bytes]()
         self._measures = _MeasuresByNumber(table)
 
-    def count(self, changes: Sequence[Change]) -> None:
+    def steps(self, changes: Sequence[Change]) -> Iterator[None]:
+        """Record the outputs in short steps."""
+        for start in range(0, len(changes), _OUTPUTS_PER_STEP):
+            some = changes[start : start + _OUTPUTS_PER_STEP]
+            self._count(some)
+            self._collect_measures(some)
+            if len(self._changes) + len(self._seen) > _BITMAPS_PER_STEP:
+                self._flush()
+            yield
+        self._flush()
+        yield
+        yield from self._add_measures()
+
+    def _count(self, changes: Sequence[Change]) -> None:
         """Moves outputs from their old bitmap to the new one, of the job and of its scrape."""
-        bitmaps, seen, start = self._bitmaps, self._seen, self._job.started_at
+        bitmaps, counts, seen = self._bitmaps, self._changes, self._seen
+        start, job_fields = self._job.started_at, self._job.fields
         for output, fields in changes:
             new = bitmaps.get(fields.shape)
             if new is None:
@@ -166,17 +179,11 @@ class _JobChanges:
                 if was_seen is not None:
                     seen[was_seen] -= 1
             if old != new:
+                counts[new] += 1
                 if old is not None:
-                    self._remove(old, output.identity)
-                self._position += 1
-                self._added[new].append((self._position, output.identity))
+                    counts[old] -= 1
+                job_fields.change_example(output.identity, old, new)
                 output.fields = new
-
-    def _remove(self, bitmap: bytes, identity: bytes) -> None:
-        self._removed[bitmap] += 1
-        if self._job.fields.is_example(identity):
-            self._flush()  # the outputs before it had no room among the examples
-            self._job.fields.remove_examples([identity])
 
     def _add_shape(self, fields: ValueFields) -> bytes:
         """Returns the bitmap of a shape that the batch has for the first time."""
@@ -206,7 +213,7 @@ class _JobChanges:
         self._bitmaps.clear()
         self._slots.clear()
 
-    def collect_measures(self, changes: Sequence[Change]) -> None:
+    def _collect_measures(self, changes: Sequence[Change]) -> None:
         """Collects the measures by field: outputs of many shapes are then measured together."""
         collected = self._measures
         for output, (_, numbers, measures) in changes:
@@ -215,26 +222,22 @@ class _JobChanges:
                 values.append(measure)
                 outputs.append(output)
 
-    def finish(self) -> None:
-        """Changes the counts and the ranges of the job."""
-        self._flush()
+    def _add_measures(self) -> Iterator[None]:
+        """Change the ranges of the job, field by field."""
         job = self._job
         job.values_changed = True
         for column, (values, outputs) in self._measures.by_column.items():
             if column.names and column.names in job.fields.by_names:
                 range_ = job.ranges.setdefault(column, Range())
                 add_measures(range_, values, partial(_source_at, outputs))
+                yield
 
     def _flush(self) -> None:
-        """Changes the counts by the outputs so far."""
-        job = self._job
-        changes = Counter({bitmap: len(outputs) for bitmap, outputs in self._added.items()})
-        changes.subtract(self._removed)
-        job.fields.change_counts(changes)
-        job.seen.change(self._seen)
-        job.fields.add_examples(self._added)
-        for counted in (self._added, self._removed, self._seen):
-            counted.clear()
+        """Change the counts by the outputs so far."""
+        self._job.fields.change_counts(self._changes)
+        self._job.seen.change(self._seen)
+        self._changes.clear()
+        self._seen.clear()
 
 
 def _source_at(outputs: Sequence[ChangedOutput], index: int) -> Source:
@@ -244,9 +247,10 @@ def _source_at(outputs: Sequence[ChangedOutput], index: int) -> Source:
 async def subtract(
     locked: LockedGroup, deleted: Iterable[DeletedOutput], *, is_bulk: bool = False
 ) -> None:
-    """Subtracts deleted outputs. The current scrape keeps them, unless a bulk job deletes all.
+    """Subtracts deleted outputs. The current scrape keeps them, unless many are deleted at once.
 
-    If such an output returns, the scrape does not count it a second time.
+    If such an output returns, the scrape does not count it a second time. A scrape that has ended
+    keeps its counts, and needs nothing else.
     """
     by_job = defaultdict[int, list[DeletedOutput]](list)
     for output in deleted:
@@ -258,6 +262,8 @@ async def subtract(
         job.values_changed = True
         job.fields.change_counts(_negative(outputs))
         job.fields.remove_examples(output.identity for output in outputs)
+        if scrapes.has_ended(locked, job):
+            continue
         seen = [output for output in outputs if output.last_scraped_at >= job.started_at]
         if is_bulk:
             job.seen.change(_negative(seen))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gleanery.storage.database import Row
+from gleanery.storage.database import Engine, Row, Transaction
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics import documents
 from gleanery.storage.statistics.documents import JobStatistics
@@ -43,6 +44,24 @@ RETURNING identity, fields
 _FORGET_DELETED = """
 DELETE FROM deleted_in_scrape WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
+_ENDED = """
+SELECT DISTINCT deleted.organization_id, deleted.group_id, deleted.job_id
+FROM deleted_in_scrape AS deleted JOIN job_statistics AS job
+    ON job.organization_id = deleted.organization_id AND job.group_id = deleted.group_id
+    AND job.job_id = deleted.job_id
+WHERE scrape_seen_at < $1
+"""
+# It checks the scrape again: a batch may have begun a new one.
+_DELETE_ENDED = """
+DELETE FROM deleted_in_scrape
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+    AND identity IN (SELECT identity FROM deleted_in_scrape
+        WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 LIMIT $5)
+    AND EXISTS (SELECT 1 FROM job_statistics
+        WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND scrape_seen_at < $4)
+RETURNING job_id
+"""
+_DELETED_PER_TRANSACTION = 1000
 
 
 class Scrape(NamedTuple):
@@ -87,6 +106,11 @@ def _encode(job: JobStatistics) -> str:
     return msgspec.json.encode(stored).decode()
 
 
+def has_ended(locked: LockedGroup, job: JobStatistics) -> bool:
+    """Return True if an output that is stored now begins a new scrape."""
+    return locked.scrape_time > job.seen_at + IDLE
+
+
 async def begin(locked: LockedGroup, jobs: Collection[JobStatistics]) -> None:
     """Makes the present time a part of each job's scrape, which is a new one after a pause.
 
@@ -94,13 +118,13 @@ async def begin(locked: LockedGroup, jobs: Collection[JobStatistics]) -> None:
     that beginning is not yet counted.
     """
     now = locked.scrape_time
-    ended = [job for job in jobs if not job.is_new and now > job.seen_at + IDLE]
+    ended = [job for job in jobs if not job.is_new and has_ended(locked, job)]
     if ended:
         await documents.load_values(locked, ended)
         await _keep(locked, ended)
         await forget_deleted(locked, [job for job in ended if job.seen.deleted])
     for job in jobs:
-        if job.is_new or now > job.seen_at + IDLE:
+        if job.is_new or has_ended(locked, job):
             job.begin_scrape(now)
         job.seen_at = max(job.seen_at, now)
 
@@ -162,3 +186,20 @@ async def forget_deleted(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> 
     """Forgets the deleted outputs of scrapes that have ended."""
     key = (locked.organization_id, locked.group_id)
     await locked.transaction.execute_many(_FORGET_DELETED, [(*key, job.job_id) for job in jobs])
+
+
+async def delete_ended(engine: Engine, now: int) -> None:
+    """Forget the deleted outputs of ended scrapes, whose jobs have begun no new one.
+
+    A scrape that has ended only now is left: the clock of another process may be behind.
+    """
+    before = now - 2 * IDLE
+
+    async def delete_some(key: Row, transaction: Transaction) -> int:
+        values = (*key, before, _DELETED_PER_TRANSACTION)
+        return len(await transaction.fetch(_DELETE_ENDED, *values))
+
+    for key in await engine.for_all_tenants().read_large(_ENDED, before):
+        write = engine.for_tenant(key[0]).write
+        while await write(partial(delete_some, key)) == _DELETED_PER_TRANSACTION:
+            pass
