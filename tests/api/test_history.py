@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,12 @@ def test_scattered_repetitions_have_the_effects_of_several_requests(
 
 def test_an_identical_repetition_in_a_batch_is_unchanged(client: Client) -> None:
     first, second = (output(1, key="key", data={"number": number}) for number in (1, 2))
-    stored = client.store("group", first, first, second, output(2), second, first)
+    batch = [first, first, second, output(2), second, first]
+    send = partial(
+        client.post, "/v1/outputs/group", json=batch, headers={"Idempotency-Key": "batch"}
+    )
+    stored = send().json()
+    assert send().json() == stored
     changes = ["created", "unchanged", "updated", "created", "unchanged", "updated"]
     assert [result["change"] for result in stored["results"]] == changes
     assert (stored["created"], stored["updated"], stored["unchanged"]) == (2, 2, 2)
