@@ -100,10 +100,11 @@ async def apply_batch(
 class _Repetitions:
     """The values of a batch that follow another value of the same output.
 
-    Of more than 100 different values of an output, only the first and the last 99 are applied.
+    Of more than 100 values of an output, only the first and the last 99 are applied. A value that
+    equals the one before it does not count.
     """
 
-    def __init__(self, outputs: Sequence[UnparsedOutput | PreparedOutput] = ()) -> None:
+    def __init__(self, outputs: Sequence[UnparsedOutput | PreparedOutput]) -> None:
         self.first: list[PreparedOutput] = []
         """The first value of each output."""
         self.following: list[PreparedOutput] = []
@@ -213,9 +214,10 @@ async def _apply(
             results.append(_result(unchanged[output.identity], "unchanged"))
     same = [row for row in stored.values() if row.new_value is None]
     _count_new(locked, changed_rows)
-    # The first round finds all unknown files, and those of values that are not applied.
-    following = repetitions.following if repetitions and not repetitions.numbers else ()
-    await reference_files(locked, changed_rows, [*changed, *following])
+    if repetitions and not repetitions.numbers:
+        # The first round finds all unknown files, and those of values that are not applied.
+        changed = sorted([*changed, *repetitions.following], key=_position)
+    await reference_files(locked, changed_rows, changed)
     uncounted = [row for row in same if row.fields is None]
     await _record_statistics(locked, changed_rows, unchanged, same, parsed, fields)
     await _read_replaced(locked, changed_rows)
