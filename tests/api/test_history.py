@@ -250,14 +250,14 @@ def test_a_batch_adds_at_most_100_versions_of_an_output(
 
 def test_every_repetition_that_references_an_unknown_file_is_reported(client: Client) -> None:
     """Also if it would leave no version."""
-    known, unknown = upload(client)["id"], "0" * 64
+    known, unknown = upload(client)["id"], "0" * 32
     batch = [
         output(1, key="key", data={"number": number}, files=[{"field": "f", "id": file}])
         for number in range(150)
         for file in [known if number % 50 else unknown]
     ]
     answer = client.post("/v1/outputs/group", json=batch)
-    assert answer.status_code == 422, answer.text
+    assert answer.status_code == 404, answer.text
     assert [detail["loc"][1] for detail in answer.json()["detail"]] == ["0", "50", "100"]
     answer = client.post("/v1/outputs/group?on_error=skip", json=batch)
     assert answer.status_code == 200, answer.text
