@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,49 @@ def test_the_history_lists_versions_with_their_changed_fields(client: Client) ->
     assert (versions[2]["fields"], versions[2]["value_hash"]) == ([], first["value_hash"])
 
 
+def effects(service: Service, batches: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Stores the batches in a new organization, and returns everything that a client can see."""
+    with service.client() as client:
+        client.store("group", output(1, key="a", data={"value": 0}))
+        review(client, "approved")
+        sent = [client.store("group", *one)["results"] for one in batches]
+        results = [result for one in sent for result in one]
+        keys = [element["key"] for one in batches for element in one]
+        fields = client.get("/v1/groups/group/fields").json()
+        for scrape in fields["scrapes"]:
+            del scrape["started"], scrape["last_seen"]
+        group = client.get("/v1/groups/group").json()
+        numbers = {key: result["id"] for key, result in zip(keys, results, strict=True)}
+        assert [result["id"] for result in results] == [numbers[key] for key in keys]
+        shown = {
+            key: history(client, result["output_id"])
+            for key, result in zip(keys, results, strict=True)
+        }
+        return {
+            "changes": [result["change"] for result in results],
+            "created": sorted(numbers, key=lambda key: numbers[key]),
+            "histories": {
+                key: [
+                    {name: version[name] for name in ("change", "is_approved", "value_hash")}
+                    for version in versions
+                ]
+                for key, versions in shown.items()
+            },
+            "versions": [
+                (key, version["value_hash"])
+                for key, version in sorted(
+                    ((key, version) for key in shown for version in shown[key]),
+                    key=lambda pair: pair[1]["cursor"],
+                )
+            ],
+            "fields": fields,
+            "view": [item["data"] for item in client.items("group", approved="true")],
+            "order": [change["output"]["data"] for change in read_changes(client)["changes"]],
+            "counts": (group["outputs"], group["countries"]),
+            "jobs": [(job["outputs"], job["approved"]) for job in group["jobs"]],
+        }
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_large", [False, True])
 def test_repetitions_in_a_batch_are_versions_like_those_of_several_requests(
@@ -135,32 +179,91 @@ def test_repetitions_in_a_batch_are_versions_like_those_of_several_requests(
     text = "x" * 400_000 if is_large else "x"  # a large batch is prepared in another process
     values = [("a", 1), ("b", 5), ("a", "2"), ("a", "2"), ("c", 1), ("a", 3.5), ("b", 4)]
     batch = [output(1, key=key, data={"value": value, key: text}) for key, value in values] * 4
+    found = effects(service, [batch])
+    assert found == effects(service, [[one] for one in batch])
+    assert len(found["histories"]["a"]) > 8
+    assert found["fields"]["fields"][-1]["kinds"] == {"integer": 2, "number": 1}
 
-    def results(*batches: list[dict[str, Any]]) -> Any:
-        with service.client() as client:
-            client.store("group", output(1, key="a", data={"value": 0}))
-            review(client, "approved")
-            sent = [client.store("group", *one)["results"] for one in batches]
-            ids = [result["output_id"] for one in sent for result in one]
-            changes = [result["change"] for one in sent for result in one]
-            histories = {
-                key: [
-                    {name: version[name] for name in ("change", "is_approved", "value_hash")}
-                    for version in history(client, output_id)
-                ]
-                for (key, _), output_id in zip(values, ids, strict=False)
-            }
-            fields = client.get("/v1/groups/group/fields").json()
-            for scrape in fields["scrapes"]:
-                del scrape["started"], scrape["last_seen"]
-            view = [item["data"] for item in client.items("group", approved="true")]
-            order = [change["output"]["data"] for change in read_changes(client)["changes"]]
-            return changes, histories, fields, view, order
 
-    found = results(batch)
-    assert found == results(*([one] for one in batch))
-    assert len(found[1]["a"]) > 8
-    assert found[2]["fields"][-1]["kinds"] == {"integer": 2, "number": 1}
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(3))
+def test_scattered_repetitions_have_the_effects_of_several_requests(
+    service: Service, seed: int
+) -> None:
+    """Some are identical, some have only other tags, and some have other fields."""
+    generator = random.Random(seed)
+    batch = [
+        output(
+            1,
+            key=key,
+            job_id="other" if key in "gh" else "job",
+            data={"value": generator.choice([1, 2.5]), generator.choice("uvw"): None},
+            tags={"country": generator.choice(["DE", "FR"])},
+        )
+        for key in generator.choices("abcdefgh", k=60)
+    ]
+    for _ in range(20):
+        index = generator.randrange(len(batch))
+        batch.insert(index, batch[index])
+    assert effects(service, [batch]) == effects(service, [[one] for one in batch])
+
+
+def test_an_identical_repetition_in_a_batch_is_unchanged(client: Client) -> None:
+    first, second = (output(1, key="key", data={"number": number}) for number in (1, 2))
+    batch = [first, first, second, output(2), second, first]
+    send = partial(
+        client.post, "/v1/outputs/group", json=batch, headers={"Idempotency-Key": "batch"}
+    )
+    stored = send().json()
+    assert send().json() == stored
+    changes = ["created", "unchanged", "updated", "created", "unchanged", "updated"]
+    assert [result["change"] for result in stored["results"]] == changes
+    assert (stored["created"], stored["updated"], stored["unchanged"]) == (2, 2, 2)
+    output_id = stored["results"][0]["output_id"]
+    assert len(history(client, output_id)) == 3
+    again = client.store("group", *[first] * 500)
+    assert again["unchanged"] == 500
+    assert len(history(client, output_id)) == 3
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_first_repeated", [False, True])
+def test_a_batch_adds_at_most_100_versions_of_an_output(
+    client: Client, is_first_repeated: bool
+) -> None:
+    """The first and the last 99; all others have results like them."""
+    client.put("/v1/groups/group", json={"keep_versions": 1000})
+    numbers = [*range(150)]
+    if is_first_repeated:
+        numbers[-99] = numbers[0]
+    batch = [output(1, key="key", data={"number": number}) for number in numbers]
+    stored = client.store("group", *batch, output(2))
+    changes = [result["change"] for result in stored["results"]]
+    assert changes == ["created", *["updated"] * 149, "created"]
+    output_id = stored["results"][0]["output_id"]
+    versions = history(client, output_id)
+    shown = [show(client, output_id, at=version["cursor"]) for version in versions]
+    expected = [0, *numbers[-98:]] if is_first_repeated else [0, *numbers[-99:]]
+    assert [item["data"]["number"] for item in shown[::-1]] == expected
+    assert show(client, output_id)["data"] == {"number": 149}
+
+
+def test_every_repetition_that_references_an_unknown_file_is_reported(client: Client) -> None:
+    """Also if it would leave no version."""
+    known, unknown = upload(client)["id"], "0" * 32
+    batch = [
+        output(1, key="key", data={"number": number}, files=[{"field": "f", "id": file}])
+        for number in range(150)
+        for file in [known if number % 50 else unknown]
+    ]
+    answer = client.post("/v1/outputs/group", json=batch)
+    assert answer.status_code == 404, answer.text
+    assert [detail["loc"][1] for detail in answer.json()["detail"]] == ["0", "50", "100"]
+    answer = client.post("/v1/outputs/group?on_error=skip", json=batch)
+    assert answer.status_code == 200, answer.text
+    stored = answer.json()
+    assert (stored["created"], stored["updated"], stored["skipped"]) == (1, 146, 3)
+    assert [n for n, result in enumerate(stored["results"]) if result is None] == [0, 50, 100]
 
 
 def test_a_deletion_is_part_of_the_history(client: Client) -> None:

@@ -76,21 +76,29 @@ def test_a_bulk_job_continues_after_a_crash(
 @pytest.mark.parametrize(
     ("kind", "stored", "expected"),
     [
-        ("approve", output(1), {1: True, 2: True}),
-        ("approve", output(1, tags={"a": 1}), {1: True, 2: True}),
-        ("approve", output(1, data={"number": 11}), {2: True, 11: False}),
-        ("delete", output(1), {1: False}),
-        ("delete", output(1, data={"number": 11}), {11: False}),
-        ("delete", output(3), {3: False}),
+        ("approve", [output(1)], {1: True, 2: True}),
+        ("approve", [output(1, tags={"a": 1})], {1: True, 2: True}),
+        ("approve", [output(1, data={"number": 11})], {2: True, 11: False}),
+        ("approve", [output(1, tags={"a": 1}), output(1)], {1: True, 2: True}),
+        ("approve", [output(1), output(1, data={"number": 11})], {2: True, 11: False}),
+        ("approve", [output(1, data={"number": 11}), output(1)], {1: False, 2: True}),
+        ("delete", [output(1)], {1: False}),
+        ("delete", [output(1, data={"number": 11})], {11: False}),
+        ("delete", [output(1), output(1, data={"number": 11})], {11: False}),
+        ("delete", [output(3)], {3: False}),
     ],
 )
 def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
-    client: Client, service: Service, kind: str, stored: dict[str, Any], expected: dict[int, bool]
+    client: Client,
+    service: Service,
+    kind: str,
+    stored: list[dict[str, Any]],
+    expected: dict[int, bool],
 ) -> None:
     client.store("group", output(1), output(2))
     assert client.token is not None
     create_bulk_job(service, client.token, kind)
-    client.store("group", stored)
+    client.store("group", *stored)
     client.post(
         "/v1/reviews/group", json={"job_id": "job", "status": "pending"}
     )  # finishes the bulk job

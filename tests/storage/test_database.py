@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import create_engine, open_engine
 from gleanery.storage.postgres import connections
+from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
 from gleanery.storage.postgres.schema import ONE_MIGRATION
+from gleanery.storage.postgres.shard_transactions import ShardTransaction
 from tests.support.databases import run_script
 from tests.support.process import database_options, environment
 from tests.support.program_copies import with_migration
@@ -375,6 +378,26 @@ def test_new_output_ids_are_unique(empty: Settings) -> None:
         assert len(flat) == len(set(flat)) == sum(range(12))
 
     with_database(empty, work)
+
+
+def test_a_transaction_that_takes_reserved_ids_in_parts_ends() -> None:
+    """Each attempt uses up the ids that it takes, so the next one needs as many again."""
+    sequence = iter(range(1_000_000))
+
+    async def read(_: str, count: int) -> list[tuple[int]]:
+        return [(number,) for number in islice(sequence, count)]
+
+    async def work() -> list[int]:
+        reserved = ReservedIds()
+        for _ in range(10):
+            attempt = ShardTransaction(None, 1, {}, reserved)
+            try:
+                return [id_ for _ in range(50) for id_ in await attempt.new_output_ids(100)]
+            except MoreIdsNeeded as needed:
+                await reserved.reserve(read, needed.count)
+        raise AssertionError("each attempt needs more ids")
+
+    assert len(set(asyncio.run(work()))) == 5000
 
 
 def test_a_cancelled_write_is_stored_completely_or_not_at_all(empty: Settings) -> None:

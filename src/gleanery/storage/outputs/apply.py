@@ -1,9 +1,14 @@
-"""Applying a prepared batch under the group's lock: decides which outputs are new or changed."""
+"""Applying a prepared batch under the group's lock: decides which outputs are new or changed.
+
+A batch that has an output several times is applied in rounds. Round k has the k-th value of each
+output, so every value has a version, as if each came in another request.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from gleanery.models.batches import Batch
@@ -53,6 +58,7 @@ RowsByIdentity = dict[bytes, OutputRow]
 UnchangedRows = dict[bytes, UnchangedRow]
 _OUTPUTS_PER_PAUSE = 500
 _MIN_EARLY = 16  # parsed outputs; a smaller batch may have parsed unchanged outputs
+_MAX_ROUNDS = 100  # each one costs some milliseconds on PostgreSQL
 _NO_SEQ = 0  # of a row whose number is not issued yet
 
 
@@ -83,9 +89,7 @@ async def apply_batch(
             return stored
     if (locked.key_fields, locked.schema, locked.identity_format) != batch.rules:
         raise RulesChanged
-    results = []
-    for outputs in _without_repetitions(batch.outputs):
-        results += await _apply(locked, outputs, batch.fields)
+    results = await _apply_in_rounds(locked, batch.outputs, batch.fields)
     response = summarize(results, batch)
     if request is not None:
         await request.save_response(transaction, response, locked.now)
@@ -93,30 +97,101 @@ async def apply_batch(
     return response
 
 
-def _without_repetitions(
+class _Repetitions:
+    """The values of a batch that follow another value of the same output.
+
+    Of more than 100 values of an output, only the first and the last 99 are applied. A value that
+    equals the one before it does not count.
+    """
+
+    def __init__(self, outputs: Sequence[UnparsedOutput | PreparedOutput]) -> None:
+        self.first: list[PreparedOutput] = []
+        """The first value of each output."""
+        self.following: list[PreparedOutput] = []
+        """All later values that differ from the one before them."""
+        self.later_rounds: list[list[PreparedOutput]] = []
+        self.changes: list[Literal["updated", "unchanged"] | None] = []
+        """The result of each element; None for the first value of an output."""
+        self.numbers: dict[int, int] = {}
+        """The sequence number of each change, by its position in the request."""
+        self._divide(outputs)
+
+    def _divide(self, outputs: Sequence[UnparsedOutput | PreparedOutput]) -> None:
+        values = defaultdict[bytes, list[PreparedOutput]](list)
+        for output in outputs:
+            assert isinstance(output, PreparedOutput)  # see preparation.prepare
+            earlier = values[output.identity]
+            if not earlier:
+                self.changes.append(None)
+            elif earlier[-1].content_hash != output.content_hash:
+                self.changes.append("updated")
+                self.following.append(output)
+            else:  # the first rendering is stored, and the last bytes are recognised
+                self.changes.append("unchanged")
+                earlier[-1] = earlier[-1]._replace(sent_hash=output.sent_hash)
+                continue
+            earlier.append(output)
+        for of_output in values.values():
+            self.first.append(of_output[0])
+            for number, output in enumerate(_applied_later(of_output)):
+                if number == len(self.later_rounds):
+                    self.later_rounds.append([])
+                self.later_rounds[number].append(output)
+        for of_round in self.later_rounds:
+            of_round.sort(key=_position)
+
+    def issue_numbers(self, locked: LockedGroup, changed: Collection[OutputRow]) -> None:
+        """Issue the numbers of all rounds in the order of the request, as the feed shows them."""
+        values = [row.new_value for row in changed if row.new_value is not None]
+        for of_round in self.later_rounds:
+            values += of_round
+        for position in sorted(map(_position, values)):
+            self.numbers[position] = locked.next_sequence_number()
+
+
+_position = attrgetter("position")
+
+
+def _applied_later(values: Sequence[PreparedOutput]) -> Sequence[PreparedOutput]:
+    """Return the values of an output to apply after the first. Each differs from the one before."""
+    if len(values) <= _MAX_ROUNDS:
+        return values[1:]
+    last = values[1 - _MAX_ROUNDS :]
+    return last[1:] if last[0].content_hash == values[0].content_hash else last
+
+
+async def _apply_in_rounds(
+    locked: LockedGroup,
     outputs: Sequence[UnparsedOutput | PreparedOutput],
-) -> Iterator[Sequence[UnparsedOutput | PreparedOutput]]:
-    """Split a batch where an output occurs again, so that each of its values has a version."""
-    seen = {output.identity for output in outputs}
-    if len(seen) == len(outputs):
-        yield outputs
-        return
-    start = 0
-    seen.clear()
-    for index, output in enumerate(outputs):
-        if output.identity in seen:
-            yield outputs[start:index]
-            start = index
-            seen.clear()
-        seen.add(output.identity)
-    yield outputs[start:]
+    fields: FieldTable,
+) -> list[OutputResult]:
+    if len({output.identity for output in outputs}) == len(outputs):
+        return await _apply(locked, outputs, fields)
+    repetitions = _Repetitions(outputs)
+    first = await _apply(locked, repetitions.first, fields, repetitions)
+    for of_round in repetitions.later_rounds:
+        await _apply(locked, of_round, fields, repetitions)
+    by_identity = {
+        output.identity: result for output, result in zip(repetitions.first, first, strict=True)
+    }
+    results = []
+    for output, change in zip(outputs, repetitions.changes, strict=True):
+        result = by_identity[output.identity]
+        results.append(
+            result
+            if change is None
+            else OutputResult(id=result["id"], output_id=result["output_id"], change=change)
+        )
+    return results
 
 
 async def _apply(
     locked: LockedGroup,
     outputs: Sequence[UnparsedOutput | PreparedOutput],
     fields: FieldTable,
+    repetitions: _Repetitions | None = None,
 ) -> list[OutputResult]:
+    """Apply outputs that differ from each other; with ``repetitions``, those of one round."""
     parsed = [output for output in outputs if isinstance(output, PreparedOutput)]
     unparsed = [output for output in outputs if isinstance(output, UnparsedOutput)]
     stored = await _fetch(locked, parsed)
@@ -128,23 +203,26 @@ async def _apply(
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
     jobs = await locked.find_or_create_jobs(job_names)
-    in_order: RowsByIdentity = {}
+    changed_rows: list[OutputRow] = []
     results = []
     for number, output in enumerate(outputs):
         if number % _OUTPUTS_PER_PAUSE == 0:
             await locked.transaction.pause()
         if isinstance(output, PreparedOutput):
-            results.append(_apply_output(locked, stored, output, jobs, new_ids, in_order))
+            results.append(_apply_output(locked, stored, output, jobs, new_ids, changed_rows))
         else:
             results.append(_result(unchanged[output.identity], "unchanged"))
     same = [row for row in stored.values() if row.new_value is None]
-    _count_new(locked, in_order.values())
-    await reference_files(locked, in_order.values(), changed)
+    _count_new(locked, changed_rows)
+    if repetitions and not repetitions.numbers:
+        # The first round finds all unknown files, and those of values that are not applied.
+        changed = sorted([*changed, *repetitions.following], key=_position)
+    await reference_files(locked, changed_rows, changed)
     uncounted = [row for row in same if row.fields is None]
-    await _record_statistics(locked, in_order.values(), unchanged, same, parsed, fields)
-    await _read_replaced(locked, in_order.values())
-    _issue_numbers(locked, in_order.values())
-    await rows.write(locked, in_order.values())
+    await _record_statistics(locked, changed_rows, unchanged, same, parsed, fields)
+    await _read_replaced(locked, changed_rows)
+    _issue_numbers(locked, changed_rows, repetitions)
+    await rows.write(locked, changed_rows)
     await rows.write_sent_hashes(locked, same)
     await rows.write_fields(locked, uncounted)
     await rows.write_last_scraped(locked, [*unchanged, *(row.identity for row in same)])
@@ -259,24 +337,20 @@ def _apply_output(
     output: PreparedOutput,
     jobs: dict[str, int],
     new_ids: Iterator[int],
-    in_order: RowsByIdentity,
+    changed: list[OutputRow],
 ) -> OutputResult:
-    """Changes the row of one output, or adds one, and reports the kind of change.
-
-    A changed row becomes the last one ``in_order``.
-    """
+    """Changes the row of one output, or adds one, and reports the kind of change."""
     row = stored.get(output.identity)
     if row is None:
         row = _new_row(output, jobs[output.job], next(new_ids))
-        stored[output.identity] = in_order[output.identity] = row
+        changed.append(row)
         return _result(row, "created")
     if row.sent_hash != output.sent_hash:
         row.sent_hash, row.sent_hash_changed = output.sent_hash, True
     if not _differs(row, output):
         return _result(row, "unchanged")
     _update_row(locked, row, output)
-    in_order.pop(output.identity, None)
-    in_order[output.identity] = row
+    changed.append(row)
     return _result(row, "updated")
 
 
@@ -300,18 +374,27 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
     if row.approved and not output.has_same_value(row.content_hash):
         row.approved, row.replaces_approved = False, True  # a new value needs a new approval
         locked.change_counts(row.job_id, approved=-1)
-    if row.country != output.country and not row.is_new:
+    if row.country != output.country:
         locked.change_counts(row.job_id, outputs=-1, country=row.country)
         locked.change_counts(row.job_id, outputs=1, country=output.country)
     row.country, row.content_hash, row.new_value = output.country, output.content_hash, output
 
 
-def _issue_numbers(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
-    """Gives the changed rows their numbers, in this order."""
-    locked.refresh_time()
+def _issue_numbers(
+    locked: LockedGroup, changed: Collection[OutputRow], repetitions: _Repetitions | None
+) -> None:
+    """Gives the changed rows their numbers, in this order. The first round issues those of all."""
     locked.count_value_changes(len(changed))
+    numbers = repetitions.numbers if repetitions else {}
+    if not numbers:
+        locked.refresh_time()
+        if repetitions:
+            repetitions.issue_numbers(locked, changed)
     for row in changed:
-        row.new_seq = locked.next_sequence_number()
+        if row.new_value is not None and numbers:
+            row.new_seq = numbers[row.new_value.position]
+        else:
+            row.new_seq = locked.next_sequence_number()
         if row.is_new:
             row.created_seq = row.new_seq
 

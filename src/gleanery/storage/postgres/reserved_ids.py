@@ -18,7 +18,10 @@ NEW_IDS = "SELECT nextval('output_ids') FROM generate_series(1, $1)"
 
 
 class MoreIdsNeeded(Exception):
-    """The transaction needs this many ids; it is to be repeated after their reservation."""
+    """The transaction needs this many ids; it is to be repeated after their reservation.
+
+    They include those that it has already taken: the repetition takes as many again.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -30,10 +33,13 @@ class ReservedIds:
     def __init__(self) -> None:
         self._ids: deque[int] = deque()
 
-    def take(self, count: int) -> Sequence[int]:
-        """Returns ascending ids. Raises MoreIdsNeeded if there are too few."""
+    def take(self, count: int, taken: int) -> Sequence[int]:
+        """Returns ascending ids. Raises MoreIdsNeeded if there are too few.
+
+        ``taken`` is the number of ids that the transaction took before.
+        """
         if count > len(self._ids):
-            raise MoreIdsNeeded(count)
+            raise MoreIdsNeeded(taken + count)
         return sorted(self._ids.popleft() for _ in range(count))
 
     async def reserve(self, read: Callable[..., Awaitable[Sequence[Row]]], count: int) -> None:

@@ -35,6 +35,7 @@ class ShardTransaction(PostgresTransaction):
     ) -> None:
         super().__init__(connection, organization_id, array_statements)
         self._reserved_ids = reserved_ids
+        self._taken_ids = 0
 
     def _count_scalars(self, sets: Sequence[Row]) -> int:
         """Returns 1 if the organization is the same in all sets; it chooses the shard."""
@@ -57,7 +58,9 @@ class ShardTransaction(PostgresTransaction):
         await super()._execute_each(sql, rest)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
-        return self._reserved_ids.take(count)
+        ids = self._reserved_ids.take(count, self._taken_ids)
+        self._taken_ids += count
+        return ids
 
     async def run_script(self, sql: str) -> None:
         # Citus sends the text of a query to the workers, so each statement is a query.
