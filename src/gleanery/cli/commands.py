@@ -81,7 +81,8 @@ SERVICE_COMMANDS = {
     "token": Row("tokens", "Create, list and revoke access tokens."),
     "organization": Row("organizations", "List, rename and delete organizations."),
     "usage": Row(
-        "usage", "Show the requests, the bytes and the stored outputs of each organization."
+        "usage",
+        "Show the requests, the bytes, the outputs and the stored bytes of each organization.",
     ),
     "keys": Row(
         "keys",
