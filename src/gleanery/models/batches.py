@@ -23,6 +23,7 @@ from gleanery.values.hashing import hash_parts
 
 _RAW_HASH_BYTES = 16
 _LARGE_BYTES = 4 * 1024 * 1024
+_SHORT_BYTES = 4 * 1024
 _LARGE_VALUES = 100_000
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValidationError)
 
@@ -86,6 +87,8 @@ class Batch(NamedTuple):
 
     A batch that skips elements is parsed completely.
     """
+    is_long: bool = True
+    """False if the text is so short that a computation delays no other request noticeably."""
 
     def parse_all(self) -> Batch:
         """Returns the same batch with every output parsed."""
@@ -190,7 +193,8 @@ def from_texts(
         identities = [identify(text) for text in texts]
     except _DECODE_ERRORS:
         return from_outputs(parse_strictly(), positions)
-    return Batch(identities, raw_hashes(texts, mapping), positions, parse)
+    is_long = sum(map(len, texts)) > _SHORT_BYTES
+    return Batch(identities, raw_hashes(texts, mapping), positions, parse, is_long=is_long)
 
 
 def raw_hashes(texts: Sequence[Text], mapping: ItemMapping | None) -> list[bytes]:

@@ -42,3 +42,16 @@ class FairThread:
     ) -> _Result:
         async with self._turns.held_for(organization_id):
             return await asyncio.to_thread(function, *args, **kwargs)
+
+    async def run_if_long(
+        self,
+        is_long: bool,
+        organization_id: int,
+        function: Callable[_Parameters, _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> _Result:
+        """Run a short computation at once: it ends before a thread could begin."""
+        if not is_long:
+            return function(*args, **kwargs)
+        return await self.run(organization_id, function, *args, **kwargs)

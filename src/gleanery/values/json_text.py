@@ -86,7 +86,7 @@ def _decode(text: bytes, may_lose_digits: bool) -> Any:
 def _decode_exactly(text: bytes) -> Any:
     try:
         characters = text.decode("utf-8")
-        value = json.loads(characters, parse_float=_parse_number, parse_constant=_reject_constant)
+        value = _exact_decoder.decode(characters)
     except UnicodeDecodeError:
         raise InvalidJson("not valid UTF-8") from None
     except json.JSONDecodeError as error:
@@ -123,6 +123,9 @@ def _parse_number(text: str) -> int | float:
 
 def _reject_constant(name: str) -> Any:
     raise InvalidJson("NaN and Infinity are not JSON")
+
+
+_exact_decoder = json.JSONDecoder(parse_float=_parse_number, parse_constant=_reject_constant)
 
 
 def _reject_lone_surrogates(value: Any) -> None:

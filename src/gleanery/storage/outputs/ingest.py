@@ -6,7 +6,7 @@
       └─ ingest            this module
           ├─ idempotency   returns the stored response of a repeated request
           ├─ rules         reads the group's rules, validates data against its schema
-          ├─ preparation   parses, hashes and renders the outputs, in a thread
+          ├─ preparation   parses, hashes and renders the outputs; a long batch in a thread
           ├─ large_batches has a large batch prepared in another process
           └─ apply         locks the group, compares with the stored rows, decides
               └─ rows      writes the table outputs
@@ -66,9 +66,9 @@ async def store_batch(
     request = None
     organization_id = database.organization_id
     if idempotency_key is not None:
-        batch = await computations.run(organization_id, batch.parse_all)
-        request = await computations.run(
-            organization_id, idempotent_request, group, idempotency_key, batch
+        batch = await computations.run_if_long(batch.is_long, organization_id, batch.parse_all)
+        request = await computations.run_if_long(
+            batch.is_long, organization_id, idempotent_request, group, idempotency_key, batch
         )
         if not lists_results:
             request = request._replace(omitted="results")
@@ -184,7 +184,8 @@ async def _prepare(
 ) -> PreparedBatch:
     """Prepares the batch under the group's current rules.
 
-    Parsing, hashing and rendering take time: in a thread they do not delay other requests.
+    Parsing, hashing and rendering a long batch take time: in a thread they do not delay other
+    requests.
     """
     rules, batch = await check_batch(database, schema_validator, computations, group, batch)
     identities = IdentityHasher(
@@ -193,8 +194,9 @@ async def _prepare(
     parse_all = len(batch.outputs) < _SMALL_BATCH or not await _is_first_unchanged(
         database, batch, identities
     )
-    organization_id = database.organization_id
-    return await computations.run(organization_id, prepare, batch, rules, identities, parse_all)
+    return await computations.run_if_long(
+        batch.is_long, database.organization_id, prepare, batch, rules, identities, parse_all
+    )
 
 
 async def _is_first_unchanged(database: Database, batch: Batch, identities: IdentityHasher) -> bool:

@@ -66,7 +66,9 @@ async def check_batch(
     """
     rules = await read_rules(database, group)
     if rules.use_data:
-        batch = await computations.run(database.organization_id, batch.parse_all)
+        batch = await computations.run_if_long(
+            batch.is_long, database.organization_id, batch.parse_all
+        )
     if rules.schema is not None:
         values = [output.data for output in batch.parsed]
         validation = partial(schema_validator.violations, database.organization_id, rules.schema)

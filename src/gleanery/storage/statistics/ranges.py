@@ -6,8 +6,8 @@ A range covers all values that were stored, also those that were replaced or del
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -76,35 +76,64 @@ class Range(msgspec.Struct, array_like=True):
             self.min, self.min_source = other.min, other.min_source
         if other.max > self.max:
             self.max, self.max_source = other.max, other.max_source
-        self.add_digits(other.digits)
-
-    def add_digits(self, counts: Mapping[int, int]) -> None:
-        """Adds numbers of measures by their number of binary digits."""
-        for digits, count in counts.items():
+        for digits, count in other.digits.items():
             self.digits[digits] = self.digits.get(digits, 0) + count
 
 
 SourceAt = Callable[[int], Source]
-"""Returns the source of the measures at an index."""
+"""Returns the source of the measures at a position of the batch."""
 
 
 Ranges = dict[Column, Range]
 
 
-def add_measures(range_: Range, measures: Sequence[int | float], source_at: SourceAt) -> None:
-    """Add the measures of one field, of which there is at least one.
+def add_measures(
+    range_: Range,
+    measures: Sequence[int | float],
+    positions: Sequence[int],
+    source_at: SourceAt,
+) -> None:
+    """Add the measures of one field, of which there is at least one, and their positions.
 
-    The digits of each measure are counted, so the result does not depend on the size of the batch.
+    The digits of each measure are counted, and of equal extremes the first is the source. So the
+    result does not depend on the size of the batch.
     """
-    smallest, largest = min(measures), max(measures)
-    if smallest < -_MAX_MEASURE or largest > _MAX_MEASURE:
+    ordered = sorted(measures)
+    if ordered[0] < -_MAX_MEASURE or ordered[-1] > _MAX_MEASURE:
         measures = [max(-_MAX_MEASURE, min(_MAX_MEASURE, measure)) for measure in measures]
-        smallest, largest = min(measures), max(measures)
+        ordered = sorted(measures)
+    smallest, largest = ordered[0], ordered[-1]
     if smallest < range_.min:
-        range_.min, range_.min_source = smallest, source_at(measures.index(smallest)).encode()
+        source = source_at(_first_position(measures, positions, smallest))
+        range_.min, range_.min_source = smallest, source.encode()
     if largest > range_.max:
-        range_.max, range_.max_source = largest, source_at(measures.index(largest)).encode()
-    range_.add_digits(Counter(map(int.bit_length, map(int, measures))))
+        source = source_at(_first_position(measures, positions, largest))
+        range_.max, range_.max_source = largest, source.encode()
+    _add_digits(range_.digits, ordered)
+
+
+def _first_position(
+    measures: Sequence[int | float], positions: Sequence[int], wanted: int | float
+) -> int:
+    pairs = zip(measures, positions, strict=True)
+    return min(position for measure, position in pairs if measure == wanted)
+
+
+def _add_digits(counts: dict[int, int], ordered: Sequence[int | float]) -> None:
+    """Count measures in ascending order by the binary digits of their integer part.
+
+    A search finds the end of all those with the same number of digits.
+    """
+    negative, positive = bisect_right(ordered, -1), bisect_left(ordered, 1)
+    if positive > negative:
+        counts[0] = counts.get(0, 0) + positive - negative
+    for large in ([-measure for measure in reversed(ordered[:negative])], ordered[positive:]):
+        start = 0
+        while start < len(large):
+            digits = int(large[start]).bit_length()
+            end = bisect_left(large, 1 << digits, start)
+            counts[digits] = counts.get(digits, 0) + end - start
+            start = end
 
 
 class _StoredRange(msgspec.Struct, array_like=True):

@@ -112,10 +112,10 @@ async def _record_changes(
 
 
 class _Measures(NamedTuple):
-    """The measures of a field, and the output of each."""
+    """The measures of a field, and the position of each in the batch."""
 
     values: list[int | float]
-    outputs: list[ChangedOutput]
+    positions: list[int]
 
 
 class _MeasuresByNumber(dict[int, _Measures]):
@@ -154,13 +154,13 @@ class _JobChanges:
         for start in range(0, len(changes), _OUTPUTS_PER_STEP):
             some = changes[start : start + _OUTPUTS_PER_STEP]
             self._count(some)
-            self._collect_measures(some)
+            self._collect_measures(some, start)
             if len(self._changes) + len(self._seen) > _BITMAPS_PER_STEP:
                 self._flush()
             yield
         self._flush()
         yield
-        yield from self._add_measures()
+        yield from self._add_measures(changes)
 
     def _count(self, changes: Sequence[Change]) -> None:
         """Moves outputs from their old bitmap to the new one, of the job and of its scrape."""
@@ -213,23 +213,33 @@ class _JobChanges:
         self._bitmaps.clear()
         self._slots.clear()
 
-    def _collect_measures(self, changes: Sequence[Change]) -> None:
-        """Collects the measures by field: outputs of many shapes are then measured together."""
-        collected = self._measures
-        for output, (_, numbers, measures) in changes:
-            for number, measure in zip(numbers, measures, strict=False):
-                values, outputs = collected[number]
-                values.append(measure)
-                outputs.append(output)
+    def _collect_measures(self, changes: Sequence[Change], start: int) -> None:
+        """Collects the measures by field: outputs of many shapes are then measured together.
 
-    def _add_measures(self) -> Iterator[None]:
+        Most outputs have the same fields in the same order, so their measures are rows of a table.
+        """
+        tables = defaultdict[tuple[int, ...], tuple[list[int], list[Sequence[int | float]]]](
+            lambda: ([], [])
+        )
+        for position, (_, (_, numbers, measures)) in enumerate(changes, start):
+            positions, rows = tables[(*numbers,)]
+            positions.append(position)
+            rows.append(measures)
+        for numbers, (positions, rows) in tables.items():
+            for number, column in zip(numbers, zip(*rows, strict=True), strict=False):
+                collected = self._measures[number]
+                collected.values.extend(column)
+                collected.positions.extend(positions)
+
+    def _add_measures(self, changes: Sequence[Change]) -> Iterator[None]:
         """Change the ranges of the job, field by field."""
         job = self._job
         job.values_changed = True
-        for column, (values, outputs) in self._measures.by_column.items():
+        source_at = partial(_source_at, changes)
+        for column, (values, positions) in self._measures.by_column.items():
             if column.names and column.names in job.fields.by_names:
                 range_ = job.ranges.setdefault(column, Range())
-                add_measures(range_, values, partial(_source_at, outputs))
+                add_measures(range_, values, positions, source_at)
                 yield
 
     def _flush(self) -> None:
@@ -240,8 +250,9 @@ class _JobChanges:
         self._seen.clear()
 
 
-def _source_at(outputs: Sequence[ChangedOutput], index: int) -> Source:
-    return Source(outputs[index].identity, outputs[index].content_hash)
+def _source_at(changes: Sequence[Change], position: int) -> Source:
+    output = changes[position][0]
+    return Source(output.identity, output.content_hash)
 
 
 async def subtract(
