@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,6 +54,29 @@ _UPDATE_SCRAPE = """
 UPDATE job_statistics SET scrape_started_at = $4, scrape_seen_at = $5, scrape_counts = $6
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
+
+
+class SlotCounts(NamedTuple):
+    """A number of outputs, and how many of them have each slot."""
+
+    outputs: int
+    by_slot: Mapping[int, int]
+
+    @classmethod
+    def of(cls, bitmaps: Mapping[bytes, int]) -> SlotCounts:
+        """Count numbers of outputs by bitmap. Equal bytes are counted first: bits are many."""
+        once = [bitmap for bitmap, outputs in bitmaps.items() if outputs == 1]
+        by_byte = Counter(chain.from_iterable(map(enumerate, once)))
+        for bitmap, outputs in bitmaps.items():
+            if outputs != 1:
+                for place in enumerate(bitmap):
+                    by_byte[place] += outputs
+        by_slot = dict[int, int]()
+        for (index, byte), outputs in by_byte.items():
+            for bit in _BITS[byte]:
+                slot = 8 * index + bit
+                by_slot[slot] = by_slot.get(slot, 0) + outputs
+        return cls(sum(bitmaps.values()), by_slot)
 
 
 class CountedKind(msgspec.Struct, array_like=True, gc=False):
@@ -117,6 +141,10 @@ class _Room:
         self.open_kind(slot)
         if len(field.missing) < _MAX_EXAMPLES:
             self.open(field)
+
+    def certainly_refuses(self, bits: int) -> bool:
+        """Return True if an output has each of the fields that few examples lack, in each kind."""
+        return not bits & self.slots and bits & self.missing_slots == self.missing_slots
 
     def open_kind(self, slot: int) -> None:
         self.slots |= 1 << slot
@@ -232,10 +260,10 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         objects = None if outer is None else outer.kinds.get(_OBJECT)
         return () if objects is None else objects.examples
 
-    def change_counts(self, bitmaps: Mapping[bytes, int]) -> None:
-        """Add numbers of outputs by bitmap; negative ones are subtracted."""
-        self.counted += sum(bitmaps.values())
-        for slot, change in count_slots(bitmaps).items():
+    def change_counts(self, changes: SlotCounts) -> None:
+        """Add numbers of outputs; negative ones are subtracted."""
+        self.counted += changes.outputs
+        for slot, change in changes.by_slot.items():
             if slot in self._kinds:
                 self._kinds[slot].output_count += change
 
@@ -244,9 +272,12 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
 
         ``old`` is the bitmap that is replaced; None if the output is added.
         """
-        if old is None and new in self._room.refused:
+        room = self._room
+        if old is None and new in room.refused:
             return
         new_bits = int.from_bytes(new, "little")
+        if old is None and room.certainly_refuses(new_bits) and self.examples[_MAX_EXAMPLES - 1 :]:
+            return
         if old is None:
             lacked = self._lacked(new_bits)
         else:
@@ -256,8 +287,8 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
                 self._remove_example(index, old_bits, new_bits)
             lacked = self._newly_lacked(old_bits, new_bits)
         self._add_example(identity, new_bits, lacked)
-        if old is None and not self._lacked(new_bits) and not new_bits & self._room.slots:
-            self._room.refused.add(new)
+        if old is None and not self._lacked(new_bits) and not new_bits & room.slots:
+            room.refused.add(new)
 
     def _add_example(self, identity: bytes, bits: int, lacked: Sequence[CountedField]) -> None:
         room = self._room
@@ -412,29 +443,15 @@ class ScrapeCounts(msgspec.Struct, array_like=True):
     deleted: int = 0
     """How many of them are deleted; the table ``deleted_in_scrape`` has these."""
 
-    def change(self, bitmaps: Mapping[bytes, int]) -> None:
-        """Add numbers of outputs by bitmap; negative ones are subtracted."""
-        self.outputs += sum(bitmaps.values())
-        for slot, change in count_slots(bitmaps).items():
+    def change(self, changes: SlotCounts) -> None:
+        """Add numbers of outputs; negative ones are subtracted."""
+        self.outputs += changes.outputs
+        for slot, change in changes.by_slot.items():
             self.by_slot[slot] = self.by_slot.get(slot, 0) + change
 
 
 _decode_fields = msgspec.json.Decoder(JobFields).decode
 _decode_scrape = msgspec.json.Decoder(ScrapeCounts).decode
-
-
-def count_slots(bitmaps: Mapping[bytes, int]) -> dict[int, int]:
-    """Return the number of outputs by slot. Bytes are counted first, because bits are many."""
-    by_byte = defaultdict[tuple[int, int], int](int)
-    for bitmap, outputs in bitmaps.items():
-        for place in enumerate(bitmap):
-            by_byte[place] += outputs
-    by_slot = dict[int, int]()
-    for (index, byte), outputs in by_byte.items():
-        for bit in _BITS[byte]:
-            slot = 8 * index + bit
-            by_slot[slot] = by_slot.get(slot, 0) + outputs
-    return by_slot
 
 
 def _bitmap(slots: Iterable[int]) -> int:

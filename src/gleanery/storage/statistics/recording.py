@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from time import monotonic
 from typing import NamedTuple, Protocol
 
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics import documents, scrapes
-from gleanery.storage.statistics.documents import JobStatistics
+from gleanery.storage.statistics.documents import JobStatistics, SlotCounts
 from gleanery.storage.statistics.ranges import Range, Source, add_measures
 from gleanery.storage.statistics.shapes import UNLISTED, Column, FieldTable, ValueFields
 
 _OUTPUTS_PER_STEP = 100
 _BITMAPS_PER_STEP = 500
+_OUTPUTS_PER_SHAPE = 4  # with fewer, tables of outputs of the same shape are not faster
 _SECONDS_PER_PAUSE = 0.01
 
 
@@ -96,7 +98,7 @@ def _count_unchanged(jobs: Mapping[int, JobStatistics], outputs: Iterable[Unchan
         if bitmap is not None:
             by_job[job_id][bitmap] = count
     for job_id, bitmaps in by_job.items():
-        jobs[job_id].seen.change(bitmaps)
+        jobs[job_id].seen.change(SlotCounts.of(bitmaps))
 
 
 async def _record_changes(
@@ -187,22 +189,26 @@ class _JobChanges:
 
     def _add_shape(self, fields: ValueFields) -> bytes:
         """Returns the bitmap of a shape that the batch has for the first time."""
-        bits = 0
-        for number in fields.numbers:
-            slot = self._slots.get(number)
-            if slot is None:
-                slot = self._job.fields.find_slot(self._table[number])
-                if slot is None and not self._is_full:
-                    self._make_room()
-                    return self._add_shape(fields)
-                if slot is None:
-                    slot = self._job.fields.find_slot(UNLISTED)
-                    assert slot is not None
-                self._slots[number] = slot = 1 << slot
-            bits |= slot
+        try:
+            bits = reduce(or_, map(self._slots.__getitem__, fields.numbers), 0)
+        except KeyError:
+            self._find_slots(fields.numbers)
+            return self._add_shape(fields)
         bitmap = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
         self._bitmaps[fields.shape] = bitmap
         return bitmap
+
+    def _find_slots(self, numbers: Iterable[int]) -> None:
+        """Finds the slots of fields; those that find no room have one slot together."""
+        for number in numbers:
+            slot = self._job.fields.find_slot(self._table[number])
+            if slot is None and not self._is_full:
+                self._make_room()
+                return
+            if slot is None:
+                slot = self._job.fields.find_slot(UNLISTED)
+                assert slot is not None
+            self._slots[number] = 1 << slot
 
     def _make_room(self) -> None:
         """Forgets fields that no output has any more, once per batch."""
@@ -214,10 +220,15 @@ class _JobChanges:
         self._slots.clear()
 
     def _collect_measures(self, changes: Sequence[Change], start: int) -> None:
-        """Collects the measures by field: outputs of many shapes are then measured together.
-
-        Most outputs have the same fields in the same order, so their measures are rows of a table.
-        """
+        """Collects the measures by field: outputs of many shapes are then measured together."""
+        if len({fields.shape for _, fields in changes}) > len(changes) // _OUTPUTS_PER_SHAPE:
+            for position, (_, (_, numbers, measures)) in enumerate(changes, start):
+                for number, measure in zip(numbers, measures, strict=False):
+                    values, positions = self._measures[number]
+                    values.append(measure)
+                    positions.append(position)
+            return
+        # Outputs with the same fields in the same order are rows of a table. Columns are faster.
         tables = defaultdict[tuple[int, ...], tuple[list[int], list[Sequence[int | float]]]](
             lambda: ([], [])
         )
@@ -225,8 +236,8 @@ class _JobChanges:
             positions, rows = tables[(*numbers,)]
             positions.append(position)
             rows.append(measures)
-        for numbers, (positions, rows) in tables.items():
-            for number, column in zip(numbers, zip(*rows, strict=True), strict=False):
+        for of_table, (positions, rows) in tables.items():
+            for number, column in zip(of_table, zip(*rows, strict=True), strict=False):
                 collected = self._measures[number]
                 collected.values.extend(column)
                 collected.positions.extend(positions)
@@ -244,8 +255,10 @@ class _JobChanges:
 
     def _flush(self) -> None:
         """Change the counts by the outputs so far."""
-        self._job.fields.change_counts(self._changes)
-        self._job.seen.change(self._seen)
+        changes = SlotCounts.of(self._changes)
+        seen = changes if self._seen == self._changes else SlotCounts.of(self._seen)
+        self._job.fields.change_counts(changes)
+        self._job.seen.change(seen)
         self._changes.clear()
         self._seen.clear()
 
@@ -283,6 +296,6 @@ async def subtract(
     await documents.save(locked, jobs.values())
 
 
-def _negative(outputs: Iterable[DeletedOutput]) -> dict[bytes, int]:
+def _negative(outputs: Iterable[DeletedOutput]) -> SlotCounts:
     counts = Counter(output.fields for output in outputs if output.fields is not None)
-    return {bitmap: -count for bitmap, count in counts.items()}
+    return SlotCounts.of({bitmap: -count for bitmap, count in counts.items()})
