@@ -388,7 +388,7 @@ class RequestPipeline:
         limits = (settings.max_records, settings.max_json_values)
         if operation.body == list[OutputIn]:
             options = BatchOptions.from_query(context.query)
-            bind: Callable[[], Any] = partial(batch_bodies.bind_array, text, *limits, options)
+            bind: Callable[[], Any] = partial(batch_bodies.bind_json, text, *limits, options)
         else:
             bind = partial(binding.bind_body, operation.body, text, *limits)
         is_large = len(text) >= _LARGE_BODY_BYTES
