@@ -60,7 +60,7 @@ _TAGS = {
 }
 """Tags and their descriptions, in the order of the reference."""
 _ETAG: Document = {
-    "description": "Version of the whole list, also on its later pages.",
+    "description": "Version of the whole list. It is the same on later pages.",
     "schema": {"type": "string"},
     "required": True,
 }

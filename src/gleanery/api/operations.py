@@ -391,7 +391,7 @@ OPERATIONS = (
         "stored after that is left as it is. With `output_ids`, the review applies only to "
         "these outputs of the job, and changes them in one transaction. `changes_requested` and "
         "`rejected` also remove the outputs from the approved view. With `as_of`, they remove an "
-        "approved version that was stored until then, also if the present value is later. "
+        "approved version that was stored until then, even if the present value is later. "
         "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
         "and the review is added once.",
         scopes=("reviews:write",),
@@ -537,7 +537,7 @@ OPERATIONS = (
         title="Export a group",
         description="All outputs of the group in one response, as NDJSON: one output per line, as "
         "on a page, and in no particular order. Every output that exists from the beginning to the "
-        "end of the export is there exactly once, also while others write. To continue, pass the "
+        "end of the export is there exactly once, even while others write. To continue, pass the "
         "header `Gleanery-Cursor` of the response as `cursor` to `GET /v1/changes/{group_id}`, "
         "with the same `view`. The response is sent in chunks: if the last chunk is missing, the "
         "export is incomplete. With `format=csv` or `format=parquet`, the response is a table. The "
