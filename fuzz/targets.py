@@ -297,7 +297,7 @@ def check_batch(text: bytes) -> None:
 
 
 def _bound(text: bytes, options: BatchOptions) -> Batch:
-    batch = batch_bodies.bind_array(text, 100, 10_000, options)
+    batch = batch_bodies.bind_json(text, 100, 10_000, options)
     assert isinstance(batch, Batch)
     return batch
 
@@ -305,7 +305,7 @@ def _bound(text: bytes, options: BatchOptions) -> Batch:
 def check_items(text: bytes) -> None:
     """Bare items are the same outputs on both paths. If some are skipped, the others are stored."""
     options = BatchOptions(ItemMapping("j", "u", "k"))
-    strictly = _result(lambda: batch_bodies.parse_array(text, 100, options).parsed)
+    strictly = _result(lambda: batch_bodies.parse_json(text, 100, options).parsed)
     assert _result(lambda: _bound(text, options).parsed) == strictly
     if isinstance(strictly, str):
         identified = [(output.source_url, output.key) for output in _bound(text, options).outputs]

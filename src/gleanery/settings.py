@@ -21,6 +21,10 @@ _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # a folder with such a name starts with ./
 _RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
 _MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
+ANY_ORIGIN = "*"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_ORIGIN_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
+_HAS_HOST = re.compile(r"[A-Za-z0-9_.-]+\.[A-Za-z0-9]|localhost\b")  # and no scheme
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
 _MIB, _GIB = 1024**2, 1024**3
 # The same words as on the command line.
@@ -37,6 +41,8 @@ class Check(NamedTuple):
     is_valid: Callable[[Any], object]
     rule: str
     """Completes the sentence "--option must be …"."""
+    correct: Callable[[Any], str] | None = None
+    """Returns the end of the sentence: what to write instead of an invalid value."""
 
 
 def _at_least(low: float) -> Check:
@@ -71,6 +77,42 @@ def _is_base_url(text: str) -> bool:
 def _is_endpoint_url(text: str) -> bool:
     """Check for a URL without path: a signature of S3 is valid for one path only."""
     return _is_base_url(text) and urlsplit(text).path in ("", "/")
+
+
+def _as_origin(text: str) -> str | None:
+    """Return the origin of a URL as browsers send it; None if the URL has none."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+        if ":" in host:
+            host = f"[{ipaddress.IPv6Address(host)}]"
+        elif not host.isascii():
+            host = host.encode("idna").decode()
+    except ValueError:
+        return None
+    is_host = host.startswith("[") or _ORIGIN_HOST.fullmatch(host)
+    if parts.scheme not in _DEFAULT_PORTS or "@" in parts.netloc or not is_host:
+        return None
+    has_port = port is not None and port != _DEFAULT_PORTS[parts.scheme]
+    return f"{parts.scheme}://{host}{f':{port}' if has_port else ''}"
+
+
+def _invalid_origins(origins: tuple[str, ...]) -> list[str]:
+    if origins == (ANY_ORIGIN,):
+        return []
+    return [text for text in origins if _as_origin(text) != text]
+
+
+def _correct_origin(origins: tuple[str, ...]) -> str:
+    """Return what to write instead of the first invalid origin. A password is not repeated."""
+    if ANY_ORIGIN in origins:
+        return ", without other origins"
+    text = _invalid_origins(origins)[0]
+    if "@" in text:
+        return ", without a user name"
+    scheme = "http" if text.startswith(("localhost", "127.")) else "https"
+    origin = _as_origin(f"{scheme}://{text}" if _HAS_HOST.match(text) else text)
+    return f", not {text}" if origin is None else f": write {origin} instead of {text}"
 
 
 def _is_blobs_location(text: str) -> bool:
@@ -114,6 +156,11 @@ _NO_BASE_URL = (
 )
 _BASE_URL = Check(_is_base_url, "an http or https URL in ASCII, without query and fragment")
 _ENDPOINT_URL = Check(_is_endpoint_url, "an http or https URL in ASCII, without path and query")
+_ORIGINS = Check(
+    lambda origins: not _invalid_origins(origins),
+    "an origin as browsers send it, such as https://app.example.com, or * alone",
+    _correct_origin,
+)
 _BLOBS_LOCATION = Check(_is_blobs_location, "a folder or s3://bucket/prefix")
 _RATE_LIMIT = Check(
     _RATE.fullmatch, "a number of requests per second, minute, hour or day, such as 600/minute"
@@ -225,6 +272,13 @@ class Settings:
     )
     tls_cert: Path | None = setting(None, "Certificate chain in PEM format.", _FILE)
     tls_key: Path | None = setting(None, "Private key of the certificate in PEM format.", _FILE)
+    cors_origin: tuple[str, ...] = setting(
+        (),
+        "Origin whose pages may call the API in a browser; * for every origin. The option can be "
+        "repeated; in the variable, origins are separated by spaces. No origin may send cookies.",
+        _ORIGINS,
+        default_text="none",
+    )
 
     # Connections
     max_connections: int = setting(
@@ -414,7 +468,8 @@ class Settings:
             value = getattr(self, row.name)
             if value is not None and row.check is not None and not row.check.is_valid(value):
                 place = f": {value.absolute()}" if isinstance(value, Path) else ""
-                yield f"{row.source(value)} must be {row.check.rule}{place}"
+                correction = "" if row.check.correct is None else row.check.correct(value)
+                yield f"{row.source(value)} must be {row.check.rule}{place}{correction}"
 
     def _conflicts(self) -> Iterator[str]:
         """Problems between two settings."""

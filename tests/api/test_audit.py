@@ -21,6 +21,7 @@ from gleanery.storage.engines import open_engine
 from gleanery.storage.postgres import tenant_scope
 from gleanery.storage.sqlite import connections as sqlite
 from gleanery.values import timestamps
+from tests.support.databases import open_sqlite
 from tests.support.outputs import output
 from tests.support.process import (
     database_options,
@@ -233,7 +234,7 @@ def test_a_client_that_follows_the_audit_log_misses_no_entry(service: Service) -
 @contextmanager
 def nobody_can_write(settings: Settings) -> Iterator[None]:
     if settings.database is None:
-        connection = apsw.Connection(str(settings.sqlite_file))
+        connection = open_sqlite(settings.sqlite_file)
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield

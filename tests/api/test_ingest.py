@@ -1,8 +1,9 @@
-"""Ingest of NDJSON of any size, and repeated requests, on both engines."""
+"""Ingest of NDJSON of any size, of one object, and repeated requests, on both engines."""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,112 @@ def test_memory_does_not_grow_with_the_length_of_a_body(
             assert answer.json()["lines"] == 2000
             grown = peak_memory_bytes(pid) - before
     assert grown < 80_000_000
+
+
+# --- one object ---------------------------------------------------------------------------------
+
+
+def send_json(client: Client, text: str | bytes, query: str = "", **headers: str) -> Any:
+    kind = {"Content-Type": "application/json"}
+    return client.post(f"/v1/outputs/group?{query}", content=text, headers=kind | headers)
+
+
+def test_an_object_is_a_batch_of_one(client: Client) -> None:
+    text = json.dumps(output(1))
+    answer = send_json(client, f"\r\n {text}\t")
+    assert answer.status_code == 200, answer.text
+    [stored] = client.items("group")
+    result = {"id": stored["id"], "output_id": stored["output_id"]}
+    counts = {"created": 1, "updated": 0, "unchanged": 0}
+    assert answer.json() == counts | {"results": [result | {"change": "created"}]}
+    again = {"created": 0, "updated": 0, "unchanged": 1}
+    expected = again | {"results": [result | {"change": "unchanged"}]}
+    assert send_json(client, text).json() == send_json(client, f"[{text}]").json() == expected
+
+
+def test_an_object_can_be_a_bare_item(client: Client) -> None:
+    item = {"url": "https://shop.example/1", "sku": 7}
+    query = "job_id=job&url_field=url&key_field=sku"
+    assert send_json(client, json.dumps(item), query).json()["created"] == 1
+    assert send_json(client, json.dumps([item]), query).json()["unchanged"] == 1
+    assert client.items("group")[0]["data"] == item
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        "{}",
+        '{"job_id":"job"}',
+        '{"job_id":"job","source_url":5,"data":[],"dat":1}',
+        '{"job_id":"job","source_url":"u","data":{"a":NaN}}',
+        '{"job_id":"job","source_url":"u","data":{"a":"\\ud800"}}',
+        '{"job_id":"job","source_url":"u","data":{},"files":[{"field":"f","id":"unknown"}]}',
+    ],
+)
+@pytest.mark.parametrize(
+    "query", ["", "on_error=skip", "job_id=j&url_field=u", "job_id=j&url_field=u&on_error=skip"]
+)
+def test_an_invalid_object_has_the_errors_of_an_array_of_one(
+    client: Client, element: str, query: str
+) -> None:
+    answer, expected = send_json(client, element, query), send_json(client, f"[{element}]", query)
+    assert (answer.status_code, answer.json()) == (expected.status_code, expected.json())
+    if "skip" in query:
+        assert answer.json()["skipped"] == 1
+        assert answer.json()["results"] == [None]
+    else:
+        assert answer.status_code in (404, 422)
+    assert client.get("/v1/outputs/group").json().get("items", []) == []
+
+
+@pytest.mark.parametrize("query", ["", "on_error=skip", "job_id=j&url_field=u"])
+@pytest.mark.parametrize(
+    "text", ['{"job_id":', "{} {}", "{},{}", "{}]", "{}\n{}\n", "\ufeff{}", '"{}"', "5", "null"]
+)
+def test_what_is_not_one_object_is_an_error_of_the_body(
+    client: Client, text: str, query: str
+) -> None:
+    answer = send_json(client, text.encode(), query)
+    assert answer.status_code == 422
+    [problem] = answer.json()["detail"]
+    assert problem["loc"] == ["body"]
+    if "{}" in text[:2] and "{" in text[2:] and "," not in text:
+        assert "application/x-ndjson" in problem["msg"]
+
+
+def test_an_object_may_be_as_deep_as_a_line(client: Client) -> None:
+    def nested(depth: int) -> str:
+        """Return an output of this depth. The output and its data are two levels."""
+        values = "[" * (depth - 2) + "]" * (depth - 2)
+        return f'{{"job_id":"job","source_url":"u","data":{{"a":{values}}}}}'
+
+    for query in ("", "on_error=skip"):
+        assert send_json(client, nested(100), query).status_code == 200
+        assert send_json(client, f"[{nested(99)}]", query).status_code == 200
+    assert send_json(client, nested(101)).status_code == 422
+    assert send_json(client, f"[{nested(100)}]").status_code == 422
+    assert send_json(client, nested(101), "on_error=skip").json()["skipped"] == 1
+
+
+def test_an_object_can_be_compressed_and_repeated(client: Client) -> None:
+    text = json.dumps(output(1))
+    headers = {"Content-Encoding": "gzip", "Idempotency-Key": "key"}
+    first = send_json(client, gzip.compress(text.encode()), **headers)
+    assert first.json()["created"] == 1
+    array = send_json(client, f"[{text}]", **{"Idempotency-Key": "key"})
+    assert array.content == first.content
+    other = send_json(client, json.dumps(output(2)), **{"Idempotency-Key": "key"})
+    assert other.status_code == 409
+
+
+@pytest.mark.parametrize("path", ["cookies", "local-storage"])
+def test_only_outputs_accept_an_object(client: Client, path: str) -> None:
+    """A batch of session records is stored whole or not at all, so tools collect it first."""
+    record = {"domain": "shop.example", "name": "n", "key": "k", "value": "v"}
+    answer = client.post(f"/v1/{path}", json=record)
+    assert answer.status_code == 422
+    [problem] = answer.json()["detail"]
+    assert (problem["loc"], problem["msg"]) == (["body"], "expected an array")
 
 
 # --- Idempotency-Key ----------------------------------------------------------------------------

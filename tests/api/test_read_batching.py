@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from gleanery.storage.sqlite.database import SqliteDatabase
+from tests.support.databases import open_sqlite
 from tests.support.outputs import output
 from tests.support.process import Served, database_options, new_token, served, suspended
 from tests.support.raw_http import open_connections
@@ -92,7 +93,7 @@ def test_all_pages_of_a_batch_get_an_error_if_the_database_fails(
     service, both = clients
     requests = [page(client, "limit=2&cursor=1") for client in both] * 5
     [file] = tmp_path.rglob("gleanery.sqlite")
-    database = apsw.Connection(str(file))
+    database = open_sqlite(file)
     with open_connections(service.url, len(requests)) as held:
         well = [asked(connection, one) for connection, one in zip(held, requests, strict=True)]
         with suspended(service):
@@ -129,7 +130,7 @@ def test_all_pages_of_a_batch_get_an_error_if_the_disk_fails(
 
 def spoil(file: Path) -> None:
     """Truncates the write-ahead log before the last change."""
-    database = apsw.Connection(str(file))
+    database = open_sqlite(file)
     database.execute("UPDATE outputs SET last_scraped_at = last_scraped_at + 1")
     os.truncate(f"{file}-wal", 0)
     database.close()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -199,10 +200,11 @@ def test_the_sweep_deletes_leases_that_expired_long_ago(
 
 @pytest.mark.parametrize("missing", ["session:read", "session:write"])
 def test_a_lease_needs_both_scopes(service: Service, missing: str) -> None:
-    with service.client(organization=f"without {missing}") as complete:
+    organization = f"without {missing} {uuid4()}"
+    with service.client(organization=organization) as complete:
         lease = acquire(complete)
     scopes = frozenset(SCOPES) - {missing}
-    with service.client(organization=f"without {missing}", scopes=scopes) as client:
+    with service.client(organization=organization, scopes=scopes) as client:
         for answer in (ask(client), change(client, lease, seconds=60), give_back(client, lease)):
             assert answer.status_code == 403
             assert missing in answer.json()["detail"][0]["msg"]
@@ -210,13 +212,14 @@ def test_a_lease_needs_both_scopes(service: Service, missing: str) -> None:
 
 
 def test_the_list_shows_who_holds_what_and_an_operator_ends_it(service: Service) -> None:
-    with service.client(organization="of a worker") as worker:
+    organization = f"of a worker {uuid4()}"
+    with service.client(organization=organization) as worker:
         lease = acquire(worker, "www.shop.example", holder="worker 7", seconds=600)
         [shown] = worker.get(LEASES).json()
     assert shown == {key: shown[key] if key == "seconds" else lease[key] for key in shown}
     assert "state" not in shown
     assert shown["holder"] == "worker 7"
-    with service.client(organization="of a worker") as operator:
+    with service.client(organization=organization) as operator:
         assert give_back(operator, shown).status_code == 200
         assert give_back(operator, shown).status_code == 404
         assert operator.get(LEASES).json() == []

@@ -100,8 +100,9 @@ def test_elements_that_are_almost_json_are_skipped(client: Client) -> None:
     assert [error["type"] for error in answer["errors"]] == ["json"] * 3 + ["model_type"]
 
 
-def test_an_array_that_is_not_json_is_an_error(client: Client) -> None:
-    for text in ("", "[1,", "[1 2]", "[1]]", "[,]", "[", "{}", '{"a":1}\n{"b":2}', "[" * 5000):
+def test_a_body_that_is_not_json_is_an_error(client: Client) -> None:
+    arrays = ("", "[1,", "[1 2]", "[1]]", "[,]", "[", "[" * 5000)
+    for text in (*arrays, "{", '{"a":', "{}]", '{"a":1}\n{"b":2}', '{"a":' * 5000):
         headers = {"Content-Type": "application/json"}
         answer = client.post("/v1/outputs/group?on_error=skip", content=text, headers=headers)
         assert answer.status_code == 422

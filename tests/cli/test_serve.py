@@ -71,6 +71,21 @@ def token_in(folder: Path) -> str:
         ),
         (["--base-url", "data.example.com"], "--base-url must be"),
         (["--base-url", "https://a/?x=1"], "--base-url must be"),
+        (["--cors-origin", "app.example"], "write https://app.example instead of app.example"),
+        (["--cors-origin", "localhost:5173"], "write http://localhost:5173 instead of"),
+        (["--cors-origin", "https://app.example/"], "write https://app.example instead of"),
+        (["--cors-origin", "https://app.example/a?b"], "write https://app.example instead of"),
+        (["--cors-origin", "https://App.example:443"], "write https://app.example instead of"),
+        (
+            ["--cors-origin", "https://bücher.example"],
+            "write https://xn--bcher-kva.example",
+        ),
+        (["--cors-origin", "null"], "such as https://app.example.com, or * alone, not null"),
+        (["--cors-origin", "https://*.example"], "or * alone, not https://*.example"),
+        (["--cors-origin", "ftp://app.example"], "--cors-origin must be an origin as browsers"),
+        (["--cors-origin", "https://a:b@app.example"], "or * alone, without a user name"),
+        (["--cors-origin", "https://a.example", "--cors-origin", "b.example"], "https://b.example"),
+        (["--cors-origin", "*", "--cors-origin", "https://a.example"], "without other origins"),
         (["--database", "mysql://a/b"], "postgresql://"),
         (["--database", "postgresql://127.0.0.1:1/x"], "GLEANERY_SECRET_KEY"),
         (["--pooling", "transaction"], "--pooling and --listen-database need --database"),
@@ -119,6 +134,14 @@ def test_transaction_pooling_needs_a_direct_address_for_notifications() -> None:
     with pytest.raises(SettingsError, match="--pooling transaction needs --listen-database"):
         settings.check()
     replace(settings, listen_database="postgresql://server/gleanery").check()
+
+
+def test_the_variable_has_origins_that_are_separated_by_spaces() -> None:
+    origins = "https://app.example http://localhost:5173  https://[::1]:8443"
+    settings = Settings.from_environment({"GLEANERY_CORS_ORIGIN": origins})
+    assert settings.cors_origin == tuple(origins.split())
+    with pytest.raises(SettingsError, match=r"write https://b\.example instead of b\.example"):
+        Settings.from_environment({"GLEANERY_CORS_ORIGIN": "https://a.example b.example"})
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ data = OutputInData.from_dict({"sku": "1001"})
 files = [FileIn("leaflet", id=file.id)]
 output = OutputIn("example-shop", f"https://{host}/1001", data, files=files)
 found["store_outputs"] = store_outputs.sync(group, client=client, body=[output]).created
+found["store_one_output"] = store_outputs.sync(group, client=client, body=output).unchanged
 review = ReviewIn("example-shop", ReviewInStatus.APPROVED)
 add_review.sync(group, client=client, body=review)
 reviews = get_latest_reviews.sync(group, client=client)
@@ -154,6 +155,7 @@ def test_the_generated_python_client_works(
         "store_file": [12, True],
         "get_file": "Coffee, 1 kg",
         "store_outputs": 1,
+        "store_one_output": 1,
         "get_latest_reviews": ["approved"],
         "get_outputs": ["1001", True, True, True, None],
         "export_outputs": {"sku": "1001"},

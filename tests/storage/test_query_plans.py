@@ -38,7 +38,7 @@ from gleanery.storage.sessions import (
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 from tests.support.batches import batches
-from tests.support.databases import undo_newest_migration
+from tests.support.databases import open_sqlite, undo_newest_migration
 from tests.support.outputs import output
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
@@ -95,7 +95,7 @@ class Plan(NamedTuple):
 def in_database(settings: Settings, sqlite: str, postgres: str) -> list[Any]:
     """Runs SQL as the owner of the database, outside the service."""
     if settings.database is None:
-        connection = apsw.Connection(str(settings.sqlite_file))
+        connection = open_sqlite(settings.sqlite_file)
         found = connection.execute(sqlite).fetchall()
         connection.close()
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
@@ -16,6 +17,13 @@ from gleanery.storage.postgres.shard_statements import split_script
 from tests.support.citus import citus_workers
 
 _BUSY_TIMEOUT_MS = 10_000
+
+
+def open_sqlite(file: Path) -> apsw.Connection:
+    """Return a connection that waits for its turn: a service may write at the same time."""
+    connection = apsw.Connection(str(file))
+    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+    return connection
 
 
 def execute_sql(settings: Settings, sql: str, *values: Any) -> None:
@@ -35,9 +43,7 @@ def run_script(settings: Settings, sql: str) -> None:
     """Runs statements as the owner of the tables, whatever the schema of the database is."""
     settings.data.mkdir(parents=True, exist_ok=True)
     if settings.database is None:
-        connection = apsw.Connection(str(settings.sqlite_file))
-        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)  # a service may write at the same time
-        connection.execute(sql)
+        open_sqlite(settings.sqlite_file).execute(sql)
         return
 
     async def run() -> None:

@@ -1,4 +1,8 @@
-"""Binding of batches of outputs: from an array or from NDJSON lines to outputs, or their errors."""
+"""Binding of batches of outputs: from JSON or from NDJSON lines to outputs, or their errors.
+
+A JSON body is an array. An object instead is a batch of one, because some tools send a request per
+item. Everything else is the same as for an array of one, such as the positions in errors.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +25,20 @@ from gleanery.models.requests import Output, OutputIn
 from gleanery.values import json_text
 
 
-def bind_array(
+def bind_json(
     text: bytes, max_records: int, max_values: int, options: BatchOptions
 ) -> Batch | LargeBatch:
-    """Make a batch of an array. Its outputs are validated later, on demand."""
+    """Make a batch of an array or an object. Its outputs are validated later, on demand."""
     check_value_count(text, max_values)
     if batches.is_large([text]):
         return LargeBatch([text], [], max_records, options)
     if options.skips_invalid:
-        return parse_array(text, max_records, options)
+        return parse_json(text, max_records, options)
 
     def parse_strictly() -> Sequence[Output]:
-        return parse_array(text, max_records, options).parsed
+        return parse_json(text, max_records, options).parsed
 
-    return batches.from_array(text, max_records, options, parse_strictly)
+    return batches.from_json(text, max_records, options, parse_strictly)
 
 
 def bind_lines(
@@ -56,12 +60,12 @@ def bind_lines(
     return batches.from_texts(texts, positions, json_text.MAX_DEPTH, options, parse_strictly)
 
 
-def parse_array(text: bytes, max_records: int, options: BatchOptions) -> Batch:
-    """Parse a whole array. Raises InvalidRequest with the first errors."""
+def parse_json(text: bytes, max_records: int, options: BatchOptions) -> Batch:
+    """Parse a whole array or an object. Raises InvalidRequest with the first errors."""
     if options == BatchOptions():
         return batches.from_outputs(parse_outputs(text, max_records))
     texts = dict(enumerate(_split(text, max_records)))
-    return _parse_texts(texts, json_text.MAX_DEPTH - 1, options)
+    return _parse_texts(texts, batches.max_element_depth(text), options)
 
 
 def parse_lines(lines: dict[int, bytes], options: BatchOptions) -> Batch:
@@ -70,16 +74,16 @@ def parse_lines(lines: dict[int, bytes], options: BatchOptions) -> Batch:
 
 
 def parse_outputs(text: bytes, max_records: int) -> list[Output]:
-    """Parse an array of outputs with the model."""
+    """Parse outputs with the model."""
     bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records)
     return [output.checked() for output in bound]
 
 
 def _split(text: bytes, max_records: int) -> list[bytes]:
-    """Split an array into its elements. Raises InvalidRequest if it is no array, or too long."""
-    texts: Sequence[batches.Text] | None = batches.split_array(text)
+    """Split a body into its elements. Raises InvalidRequest if it is no batch, or too long."""
+    texts: Sequence[batches.Text] | None = batches.split(text)
     if texts is None:
-        texts = json_text.split_array(text)
+        texts = json_text.split_batch(text)
     if texts is None or len(texts) > max_records:
         records: list[Any] = validate_with_model(BARE_ITEMS, text, max_records)
         return [json_text.encode(record) for record in records]

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from gleanery.api.batch_bodies import parse_array, parse_lines
+from gleanery.api.batch_bodies import parse_json, parse_lines
 from gleanery.errors import InvalidRequest
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.requests import Output
@@ -88,7 +88,7 @@ def _encodable(output: PreparedOutput, data_start: int) -> LargePreparedOutput:
 def _parse(batch: LargeBatch) -> Batch:
     if not batch.positions:
         [text] = batch.texts
-        return parse_array(text, batch.max_records, batch.options)
+        return parse_json(text, batch.max_records, batch.options)
     lines = dict(zip(batch.positions, batch.texts, strict=True))
     return parse_lines(lines, batch.options)
 

@@ -287,6 +287,8 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     except json_text.InvalidJson as error:
         msg = f"{error}{advice_on_invalid_json(type_, text)}"
         raise InvalidRequest(ErrorDetail(("body",), msg, "json")) from None
+    if isinstance(value, dict) and type_ in _BATCHES:
+        value = [value]
     if isinstance(value, list) and len(value) > max_records:
         raise _too_many_records(max_records, NDJSON_ADVICE if type_ in _BATCHES else "")
     if isinstance(value, list) and get_origin(type_) is list:

@@ -16,6 +16,7 @@ from gleanery.api import binding, error_responses
 from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
+from gleanery.models.requests import OutputIn
 from gleanery.models.responses import ErrorDetailOut
 from gleanery.security import tokens
 from gleanery.settings import Settings
@@ -59,7 +60,7 @@ _TAGS = {
 }
 """Tags and their descriptions, in the order of the reference."""
 _ETAG: Document = {
-    "description": "Version of the whole list, also on its later pages.",
+    "description": "Version of the whole list. It is the same on later pages.",
     "schema": {"type": "string"},
     "required": True,
 }
@@ -174,6 +175,8 @@ class _Schemas:
         schema = dict(self._found[f"{operation.name} body"])
         if schema.get("type") == "array":
             schema["maxItems"] = settings.max_records
+        if operation.body == list[OutputIn]:  # an object is a batch of one
+            return {"oneOf": [schema, schema["items"]]}
         return schema
 
     def response(self, operation: Operation) -> Document:

@@ -21,7 +21,7 @@ from gleanery.api.context import Services
 from gleanery.api.handlers import outputs
 from gleanery.api.repeats import BoundRequest
 from gleanery.api.request_state import RequestState
-from gleanery.api.sending import respond
+from gleanery.api.sending import Respond
 from gleanery.http import ClientDisconnected, Header, Request
 from gleanery.observability.telemetry import CLIENT_DISCONNECTED, request_id_of
 from gleanery.scheduling.byte_limits import UNCOUNTED_BYTES
@@ -47,11 +47,13 @@ class PageBatches:
         reader: PageReader,
         authenticator: Authenticator,
         rate_limiter: RateLimiter | None,
+        respond: Respond,
     ) -> None:
         self._services = services
         self._reader = reader
         self._authenticator = authenticator
         self._rate_limiter = rate_limiter
+        self._send = respond
         self._waiting: list[Request] = []
 
     def accepts(self, bound: BoundRequest) -> bool:
@@ -154,7 +156,7 @@ class PageBatches:
         state.organization, state.token = grant.organization_id, grant.token_id
         status = response.status
         try:
-            respond(request, response, request_id, rate_limit_headers)
+            self._send(request, response, request_id, rate_limit_headers)
             state.is_response_sent = True
         except ClientDisconnected:
             status = CLIENT_DISCONNECTED

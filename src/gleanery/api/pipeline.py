@@ -16,6 +16,7 @@ from gleanery.api import batch_bodies, binding, body_decoding, content_coding, e
 from gleanery.api.all_operations import ALL_OPERATIONS
 from gleanery.api.authentication import Authenticator, require_scopes
 from gleanery.api.context import AnyContext, RequestContext, Response, Services
+from gleanery.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
 from gleanery.api.operations import Handler, Operation
 from gleanery.api.page_batches import PageBatches
 from gleanery.api.repeats import BoundRequest, memo_of
@@ -64,6 +65,8 @@ class RequestPipeline:
         self._services = services
         self._authenticator = authenticator
         self._rate_limiter = rate_limiter
+        self._cross_origin = CrossOrigin.from_settings(services.settings)
+        self._send_response = respond if self._cross_origin is None else self._cross_origin.respond
         self._router = Router(ALL_OPERATIONS)
         self._always_admitted = {one.path.encode() for one in ALL_OPERATIONS if one.always_admit}
         self._page_batches = self._create_page_batches()
@@ -73,7 +76,9 @@ class RequestPipeline:
         reader, rate_limiter = self._services.database.page_reader, self._rate_limiter
         if reader is None or (rate_limiter is not None and rate_limiter.is_shared):
             return None
-        batches = PageBatches(self._services, reader, self._authenticator, rate_limiter)
+        batches = PageBatches(
+            self._services, reader, self._authenticator, rate_limiter, self._send_response
+        )
         self._services.scheduler.after_each_round(batches.flush)
         return batches
 
@@ -87,7 +92,9 @@ class RequestPipeline:
             raise
 
     def is_always_admitted(self, request: Request) -> bool:
-        return request.path in self._always_admitted
+        return request.path in self._always_admitted or (
+            self._cross_origin is not None and self._cross_origin.is_preflight(request)
+        )
 
     def abandon(self, request: Request) -> None:
         """Releases what a request holds that will not be handled."""
@@ -96,6 +103,11 @@ class RequestPipeline:
             state.release()
 
     def _admit(self, request: Request) -> None:
+        if self._cross_origin is not None and self._cross_origin.is_preflight(request):
+            request.state = RequestState(b"")
+            answer = partial(self._send_at_once, request, PREFLIGHT_RESPONSE)
+            self._services.scheduler.defer_rejection(answer)  # so that a flood of them slows down
+            return
         memo = memo_of(request.header_block)
         if not memo.caller:
             memo.caller = self._authenticator.caller(request.headers)
@@ -110,7 +122,7 @@ class RequestPipeline:
         if error is None or not request.path.startswith(_USES_DATABASE):
             error = self._try_to_admit(state)
         if error is not None:
-            rejection = partial(self._send_rejection, request, error)
+            rejection = partial(self._send_at_once, request, error)
             self._services.scheduler.defer_rejection(rejection)
         else:
             self._schedule(request, state)
@@ -146,10 +158,10 @@ class RequestPipeline:
         else:
             scheduler.add(state.slot, request.start)
 
-    def _send_rejection(self, request: Request, error: GleaneryError) -> None:
+    def _send_at_once(self, request: Request, answer: GleaneryError | Response) -> None:
         """Sends the response without a task, because a rejection must be cheap."""
         try:
-            self._respond_at_once(request, error)
+            self._respond_at_once(request, answer)
         except ClientDisconnected:
             pass
         finally:
@@ -159,17 +171,16 @@ class RequestPipeline:
         request.state = RequestState(b"")
         self._respond_at_once(request, error_responses.as_service_error(error))
 
-    def _respond_at_once(self, request: Request, error: GleaneryError) -> None:
+    def _respond_at_once(self, request: Request, answer: GleaneryError | Response) -> None:
         started = time.perf_counter()
-        is_overloaded = error is _OVERLOADED
         grant = self._authenticator.last_grant(request.state.caller)
         if grant is not None:  # the log says whose requests are rejected
             request.state.organization = grant.organization_id
             request.state.token = grant.token_id
-        response = _OVERLOADED_RESPONSE if is_overloaded else error_responses.for_error(error)
+        response = _response_at_once(answer)
         request_id = request_id_of(request.headers)
         try:
-            respond(request, response, request_id, request.state.rate_limit_headers)
+            self._send_response(request, response, request_id, request.state.rate_limit_headers)
         finally:
             telemetry = self._services.telemetry
             telemetry.record(request, UNMATCHED, request_id, response.status, started)
@@ -388,7 +399,7 @@ class RequestPipeline:
         limits = (settings.max_records, settings.max_json_values)
         if operation.body == list[OutputIn]:
             options = BatchOptions.from_query(context.query)
-            bind: Callable[[], Any] = partial(batch_bodies.bind_array, text, *limits, options)
+            bind: Callable[[], Any] = partial(batch_bodies.bind_json, text, *limits, options)
         else:
             bind = partial(binding.bind_body, operation.body, text, *limits)
         is_large = len(text) >= _LARGE_BODY_BYTES
@@ -406,7 +417,7 @@ class RequestPipeline:
             state.unsent.resize(response.size)
         status = response.status
         try:
-            respond(request, response, request_id, state.rate_limit_headers)
+            self._send_response(request, response, request_id, state.rate_limit_headers)
             if request.is_write_paused or response.rest is not None:
                 with state.idle():
                     await request.drain()
@@ -423,6 +434,12 @@ class RequestPipeline:
             raise
         finally:
             self._services.telemetry.record(request, name, request_id, status, started)
+
+
+def _response_at_once(answer: GleaneryError | Response) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    return _OVERLOADED_RESPONSE if answer is _OVERLOADED else error_responses.for_error(answer)
 
 
 def _log_truncated(error: Exception, request_id: bytes) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gleanery.api.context import Response
 from gleanery.http import Header, Request
 
+Respond = Callable[[Request, Response, bytes, Iterable[Header]], None]
+"""Sends a response; see ``respond``."""
 _OK, _NO_CONTENT, _NOT_MODIFIED = 200, 204, 304
 _NOSNIFF, _VARY = (b"x-content-type-options", b"nosniff"), (b"vary", b"accept-encoding")
 

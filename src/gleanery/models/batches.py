@@ -28,6 +28,7 @@ _LARGE_VALUES = 100_000
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValidationError)
 
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(msgspec.Raw).decode
 
 Text = bytes | msgspec.Raw
 StrictParser = Callable[[], Sequence[Output]]
@@ -151,23 +152,31 @@ def parsed_elsewhere(positions: Sequence[int], skipped: SkippedElements | None) 
     return Batch((), (), positions, _selector(()), skipped)
 
 
-def from_array(
+def from_json(
     text: bytes, max_records: int, options: BatchOptions, parse_strictly: StrictParser
 ) -> Batch:
-    """Splits a JSON array into a batch with one output per element."""
-    texts = split_array(text)
+    """Split a JSON body into a batch with one output per element."""
+    texts = split(text)
     if texts is None or len(texts) > max_records:
         return from_outputs(parse_strictly())
     positions = range(len(texts))
-    return from_texts(texts, positions, json_text.MAX_DEPTH - 1, options, parse_strictly)
+    return from_texts(texts, positions, max_element_depth(text), options, parse_strictly)
 
 
-def split_array(text: bytes) -> list[msgspec.Raw] | None:
-    """Splits a JSON array into its elements; None if it is not valid JSON, or no array."""
+def split(text: bytes) -> list[msgspec.Raw] | None:
+    """Split a JSON array into its elements. An object is one element.
+
+    Return None if the text is not valid JSON, or neither an array nor an object.
+    """
     try:
-        return _split_array(text)
+        return [_decode_text(text)] if json_text.is_object(text) else _split_array(text)
     except _DECODE_ERRORS:
         return None
+
+
+def max_element_depth(text: bytes) -> int:
+    """Return the maximum depth of an element, which an array around it reduces."""
+    return json_text.MAX_DEPTH - (not json_text.is_object(text))
 
 
 def from_texts(

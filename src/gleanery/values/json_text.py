@@ -35,6 +35,7 @@ _COUNTED_BYTES = 64 * 1024  # per step; a thread lets other threads run between 
 _NOT_ZERO = re.compile(r"[-0.]*[1-9]")
 _WHITE_SPACE = b" \t\r\n"
 _space = re.compile(r"[ \t\r\n]*")
+_OBJECT_START = re.compile(rb"[ \t\r\n]*+\{")
 _decoder = json.JSONDecoder()
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ALL_BUT_BRACKETS_AND_NUL = _ALL_BUT_BRACKETS.replace(b"\0", b"")
@@ -160,11 +161,16 @@ def _is_deeper(level: list[Any], max_depth: int) -> bool:
 # --- splitting ----------------------------------------------------------------------------------
 
 
-def split_array(text: bytes) -> list[bytes] | None:
-    """Splits an array into the texts of its elements; None if the text is no array.
+def is_object(text: bytes) -> bool:
+    """Return True if the text begins like a JSON object."""
+    return _OBJECT_START.match(text) is not None
 
-    An element can be a text that ``decode`` rejects, with NaN or a lone surrogate. The other
-    elements are readable nevertheless.
+
+def split_batch(text: bytes) -> list[bytes] | None:
+    """Split an array into the texts of its elements. An object is one element.
+
+    Return None if the text is neither. An element can be a text that ``decode`` rejects, with NaN
+    or a lone surrogate. The other elements are readable nevertheless.
     """
     try:
         return [*_elements(text.decode("utf-8"))]
@@ -173,7 +179,13 @@ def split_array(text: bytes) -> list[bytes] | None:
 
 
 def _elements(text: str) -> Iterator[bytes]:
-    """Yields the texts of the elements. Raises ValueError or IndexError if the text is no array."""
+    """Yield the texts of the elements. Raise ValueError or IndexError if the text is no batch."""
+    if text.startswith("{", start := _after_separator(text, 0, "")):
+        _, end = _decoder.raw_decode(text, start)
+        if _after_separator(text, end, "") != len(text):
+            raise ValueError
+        yield text[start:end].encode("utf-8")
+        return
     at = _after_separator(text, 0, "[")
     if text[at] != "]":
         while True:

@@ -126,7 +126,7 @@ def _token_row(token: organizations.OwnToken) -> TokenRow:
 
 
 async def list_console_sessions(context: AnyContext) -> Response:
-    """Return the sessions of the organization, or without the scope those of the own token."""
+    """Return the sessions of the organization, or without the scope those of the caller's token."""
     grant, now = grant_of(context), context.services.clock()
     if SCOPE in grant.scopes:
         found = await console_sessions.list_all(context.database, now)
@@ -186,7 +186,7 @@ async def revoke_token(context: AnyContext) -> Response:
 
 
 async def end_session(context: AnyContext) -> Response:
-    """End a session: of the own token, or with the scope of any token of the organization."""
+    """End a session of the caller's token, or with the scope of any token."""
     id_, grant = _number(context.path["session_id"]), grant_of(context)
     token_id = await console_sessions.token_of(context.database, id_)
     if token_id is None:

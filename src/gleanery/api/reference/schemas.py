@@ -41,7 +41,7 @@ def limits(schema: Document) -> str:
 
     A value that may be null or have other types has the bounds of the type that has some.
     """
-    for choice in schema.get("anyOf", (schema,)):
+    for choice in schema.get("anyOf") or schema.get("oneOf") or (schema,):
         lowest, highest = choice.get("minimum"), choice.get("maximum", MAX_INT64)
         if highest < MAX_INT64:
             return f"{lowest or 0} to {highest}"

@@ -125,7 +125,7 @@ class GleaneryFilesPipeline(FilesPipeline):
     async def _obtain_in_turn(
         self, request: Request, info: MediaPipeline.SpiderInfo
     ) -> dict[str, Any]:
-        """Obtain the file when there is room for it, also if the spider closes before that."""
+        """Obtain the file when there is room for it, even if the spider closes before that."""
         with held_open(self.crawler):
             await maybe_deferred_to_future(self._slots.acquire())
             try:

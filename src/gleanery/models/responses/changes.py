@@ -80,7 +80,7 @@ class ChangeOut(TypedDict):
     """One change of an output.
 
     `create`: the output is new, and has not changed after its creation. `update`: its content or
-    approval has changed, also if the client has never seen it. `delete`: it was deleted.
+    approval has changed, even if the client has never seen it. `delete`: it was deleted.
     """
 
     change: Literal["create", "update", "delete"]

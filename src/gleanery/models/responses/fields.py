@@ -55,9 +55,9 @@ class FieldOut(ScrapedField):
     range: Annotated[
         ValueRange | None,
         Field(
-            description="Of all numbers that were stored, also those that were replaced or deleted "
-            "later, while any output has the field. Integers are exact, up to the range of a "
-            "double. null if there was none."
+            description="Range of all numbers that were stored while any output has the field, "
+            "including those that were replaced or deleted later. Integers are exact, up to the "
+            "range of a double. null if there was none."
         ),
     ]
     length: Annotated[

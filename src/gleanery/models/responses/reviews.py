@@ -25,7 +25,7 @@ class ReviewOut(TypedDict):
 
 
 class AddedReview(ReviewOut):
-    """Added review; with `output_ids`, also the outputs to which it does not apply."""
+    """Added review. With `output_ids`, it lists the outputs to which it does not apply."""
 
     skipped_output_ids: NotRequired[
         Annotated[

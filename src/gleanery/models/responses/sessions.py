@@ -51,7 +51,7 @@ class SessionOut(TypedDict):
     expiring: Annotated[int, Field(description="Records that expire within a day.")]
     first_expiry: Annotated[
         DateTime | None,
-        Field(description="First date of expiry, also if it is past; null if nothing expires."),
+        Field(description="First date of expiry, even if it is past; null if nothing expires."),
     ]
     last_change: DateTime
 

@@ -237,7 +237,7 @@ async def _record_statistics(
     parsed: Sequence[PreparedOutput],
     fields: FieldTable,
 ) -> None:
-    """Count the outputs of the batch, also those that an older program has stored uncounted."""
+    """Count the outputs of the batch, with those that an older program has not counted."""
     changes = [(row, row.new_value.fields) for row in changed if row.new_value is not None]
     counted = [row for row in same if row.fields is not None]
     if len(counted) < len(same):

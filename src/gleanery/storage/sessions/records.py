@@ -343,7 +343,7 @@ def _choose(
     candidates = {one: stored[one] for one in (*alternatives, own) if one in stored}
     values = {one: _value(vault, one, row) for one, row in candidates.items()}
     uncompared = tuple(map(kind.columns.index, kind.uncompared_columns))
-    contents = {  # the own identity is the last one, so it wins
+    contents = {  # its own identity is the last one, so it wins
         kept: {
             _content(row[2:], kept + uncompared, values[one]): one
             for one, row in candidates.items()

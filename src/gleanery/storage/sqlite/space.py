@@ -70,7 +70,7 @@ def empty_log(connection: apsw.Connection) -> None:
 
     Never waits for others: the next call tries again.
     """
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # others write meanwhile
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # others can write
     with _no_wait(connection):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 

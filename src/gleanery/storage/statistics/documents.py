@@ -523,7 +523,7 @@ class JobStatistics:
         self.forget_unused()
 
     def forget_unused(self) -> None:
-        """Make room: forget the fields that no output has, also those of the current scrape."""
+        """Make room: forget fields that no output has, even those of the current scrape."""
         if not self.values:
             return
         for field in self.fields.forget_unused(self.seen.by_slot):

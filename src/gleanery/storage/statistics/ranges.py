@@ -1,6 +1,6 @@
 """Ranges of a field: extreme values and a rough distribution, of numbers and of lengths.
 
-A range covers all values that were stored, also those that were replaced or deleted later.
+A range covers all values that were stored, even those that were replaced or deleted later.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Summary:
 
     def __init__(self) -> None:
         self.outputs = 0
-        """All outputs, also those that are not counted."""
+        """All outputs, including those that are not counted."""
         self.counted = 0
         """Outputs whose fields are known. The rates refer to them."""
         self.kinds = defaultdict[Names, Counter[str]](Counter)
@@ -77,6 +77,6 @@ class Summary:
         return round(filled / self.counted, 4) if self.counted else 0.0
 
     def fill_rates(self) -> dict[Names, float]:
-        """Return the rate of every field, also of those that are not shown."""
+        """Return the rate of every field, including those that are not shown."""
         fields = (FieldCounts(*item) for item in self.kinds.items())
         return {field.names: self.rate(field.filled) for field in fields}
