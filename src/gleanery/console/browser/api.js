@@ -43,8 +43,8 @@ export function path(strings, ...values) {
  */
 export async function send(method, path, options = {}) {
   const headers = new Headers(options.headers);
-  const key = sessionKey();
-  if (key && !headers.has(KEY_HEADER)) headers.set(KEY_HEADER, key);
+  const key = headers.has(KEY_HEADER) ? null : sessionKey();
+  if (key) headers.set(KEY_HEADER, key);
   let body = options.text;
   if (options.body !== undefined) {
     body = JSON.stringify(options.body);
@@ -64,7 +64,7 @@ export async function send(method, path, options = {}) {
   const error = await readError(response);
   // A login that fails says nothing about the session that the browser has.
   // Nor does a late answer to the key of an earlier session.
-  if (error.status === 401 && key && key === sessionKey() && path !== "console/api/login") forgetKey();
+  if (error.status === 401 && key && key === sessionKey() && path !== "console/api/login") forgetKey(error.message);
   throw error;
 }
 
