@@ -21,6 +21,7 @@ from gleanery.values import timestamps
 from tests.support.browser import chromium_options
 from tests.support.console import PERSON, ConsolePage, console_page
 from tests.support.console_http import new_link, on_engine, revoke
+from tests.support.outputs import output
 from tests.support.service import DAY, NO_TLS, Service
 
 COOKIE = "__Host-gleanery-"
@@ -333,6 +334,57 @@ def test_a_revoked_token_shows_the_login(
     console.page.get_by_role("button", name="Sign out", exact=True).click()
     expect(heading(console.page)).to_be_visible()
     expect(reason).to_have_count(0)
+
+
+# --- answers of others than the service -----------------------------------------------------------
+
+LOGIN_PAGE = "<!doctype html><title>Company login</title>"
+
+
+@pytest.mark.parametrize(
+    ("status", "type_", "body"),
+    [
+        (200, "text/html", LOGIN_PAGE),
+        (200, "text/plain", "Maintenance until noon"),
+        (200, "application/json", '{"groups": ['),
+        (401, "text/html", LOGIN_PAGE),
+        (403, "application/json", '{"error": "blocked"}'),
+        (404, "text/html", LOGIN_PAGE),
+        (502, "text/html", LOGIN_PAGE),
+    ],
+    ids=["login page", "text", "half an answer", "401", "403", "404", "502"],
+)
+def test_an_answer_of_a_proxy_has_a_sentence_and_keeps_the_session(
+    console: ConsolePage, token: str, status: int, type_: str, body: str
+) -> None:
+    console.sign_in(token)
+    groups = "**/console/api/groups*"
+    answer: dict[str, Any] = {"status": status, "content_type": type_, "body": body}
+    console.page.route(groups, lambda route: route.fulfill(**answer))
+    console.open("groups")
+    problem = console.page.get_by_role("alert")
+    expect(problem).to_contain_text(f"not from the service (status {status}, {type_})")
+    console.page.unroute(groups)
+    problem.get_by_role("button", name="Try again").click()
+    expect(problem).to_have_count(0)
+    assert console.page.evaluate(SESSION_STATUS) == 200
+
+
+def test_the_login_page_of_a_proxy_is_not_saved_or_shown_as_data(
+    service: Service, console: ConsolePage, token: str
+) -> None:
+    with service.client(token) as client:
+        client.store("shop", output(1))
+        [item] = client.items("shop")
+    console.sign_in(token)
+    console.show(f"groups/shop/outputs/{item['output_id']}")
+    page = console.page
+    for path in (f"**/v1/outputs/shop/{item['output_id']}", "**/v1/groups/shop?*"):
+        page.route(path, lambda route: route.fulfill(content_type="text/html", body=LOGIN_PAGE))
+    page.get_by_role("button", name="Download JSON").click()
+    expect(page.locator(".notice")).to_contain_text("not from the service")
+    console.open("groups/shop/settings")
+    expect(page.get_by_role("alert")).to_contain_text("not from the service")
 
 
 # --- other pages ----------------------------------------------------------------------------------
