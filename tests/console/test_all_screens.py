@@ -23,6 +23,7 @@ Sample = tuple[str, list[str]]
 MAY_BE_EMPTY: set[str] = set()
 """Patterns of screens that have nothing to show in the sample."""
 IS_TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+LOGO_IS_DRAWN = "() => [...document.querySelectorAll('.logo')].every((one) => one.naturalWidth)"
 CONTROLS = """() => {
     const all = "a[href], button, input, select, textarea, summary, [tabindex]";
     const radios = new Set();
@@ -102,6 +103,7 @@ def test_all_screens_are_accessible_and_quiet(
         expect(console.page.get_by_role("button", name="Sign in")).to_be_visible()
         assert console.violations() == []
         console.sign_in(token)
+        console.page.wait_for_function(LOGO_IS_DRAWN)
         problems = {route: problems_of(console, route) for route in routes}
         assert {route: found for route, found in problems.items() if found} == {}
         console.page.keyboard.press("?")

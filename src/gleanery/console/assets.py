@@ -101,12 +101,12 @@ def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
 
 def shorten(path: str, content: bytes) -> bytes:
     """Leave out comments and spaces. Every line of a module keeps its number, so errors name it."""
-    if path.startswith("vendor/"):
-        return content  # its hash is known
     if path.endswith(".css"):
         text = _STYLE_COMMENTS.sub("", content.decode())
         return _STYLE_SPACES.sub(r"\1", text.strip()).encode()
-    return "".join(_shorten_module(content.decode())).encode()
+    if path.endswith(".js") and not path.startswith("vendor/"):  # the hash of that one is known
+        return "".join(_shorten_module(content.decode())).encode()
+    return content
 
 
 def _shorten_module(text: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ export function Login() {
       html`<${TextField} label="Access token or login link" type="password" name="token" required value=${token} onValue=${setToken} />`}
       <div>
         <${Checkbox} label="Stay signed in" checked=${stay} onValue=${setStay} aria-describedby="stay-hint" />
-        <p class="hint" id="stay-hint">Until 8 hours without use, even if you close the browser. On a shared computer, remove the tick, and sign out when you leave.</p>
+        <p class="hint" id="stay-hint">The session lasts when you close the browser, for up to 8 hours without use. On a shared computer, remove the tick, and sign out when you leave.</p>
       </div>
       <${Problem} error=${error} />
       <${Button} kind="primary" type="submit" isBusy=${isBusy}>Sign in<//>
