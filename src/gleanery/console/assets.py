@@ -37,7 +37,11 @@ _REGEX = re.compile(r"/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*
 _BEFORE_REGEX = (*"(,=:[!&|?{};>", "return")
 _LITERAL = re.compile(r"(?:[^`\\$]|\\[\s\S]|\$(?!\{))*(?:`|\$\{)")
 # Spaces that are not between two words, or between two signs that would become one.
-_CODE_SPACES = re.compile(r"(?<![\w$#+-])[ \t]+|[ \t]+(?![\w$#+-])")
+_CODE_SPACES = re.compile(
+    r"""(?<![\w$#+-])[ \t]+ | [ \t]+(?![\w$#+-])
+    | (?<=[\w$#])[ \t]+(?=[+-]) | (?<=[+-])[ \t]+(?=[\w$#])""",
+    re.VERBOSE,
+)
 
 
 class Asset(NamedTuple):
