@@ -84,6 +84,11 @@ def no_session() -> Unauthenticated:
     return Unauthenticated("The session of the console has ended: sign in again")
 
 
+def revoked_session() -> Unauthenticated:
+    """The error for a session whose token is revoked. Its secrets prove who asks."""
+    return Unauthenticated("The token of your session was revoked: sign in with another one")
+
+
 class ConfirmationRequired(GleaneryError):
     """The action needs a recent proof that the person has the token."""
 

@@ -231,6 +231,11 @@ def test_the_log_is_filtered_and_goes_on(
     console.page.get_by_label("Person").fill("nobody")
     console.page.keyboard.press("Enter")
     expect(console.page.get_by_text("No entry fits the filters")).to_be_visible()
+    console.page.go_back()  # it undoes the last filter
+    expect(console.page.get_by_label("Person")).to_have_value("bert")
+    expect(rows).to_have_count(1)
+    console.page.go_back()
+    expect(rows).to_have_count(2)
     console.page.get_by_role("button", name="Clear").click()
     expect(rows).to_have_count(50)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.support.console import NARROW, WIDE, ConsolePage, console_page
 from tests.support.console_data import route_of, screen_patterns, store_sample
+from tests.support.outputs import output
 from tests.support.prefix_proxy import open_prefix_proxy
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
@@ -21,6 +23,7 @@ Sample = tuple[str, list[str]]
 MAY_BE_EMPTY: set[str] = set()
 """Patterns of screens that have nothing to show in the sample."""
 IS_TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+LOGO_IS_DRAWN = "() => [...document.querySelectorAll('.logo')].every((one) => one.naturalWidth)"
 CONTROLS = """() => {
     const all = "a[href], button, input, select, textarea, summary, [tabindex]";
     const radios = new Set();
@@ -100,12 +103,49 @@ def test_all_screens_are_accessible_and_quiet(
         expect(console.page.get_by_role("button", name="Sign in")).to_be_visible()
         assert console.violations() == []
         console.sign_in(token)
+        console.page.wait_for_function(LOGO_IS_DRAWN)
         problems = {route: problems_of(console, route) for route in routes}
         assert {route: found for route, found in problems.items() if found} == {}
         console.page.keyboard.press("?")
         expect(console.page.get_by_role("dialog")).to_be_visible()
         assert console.violations() == []
         console.assert_quiet()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_links_in_sentences_do_not_need_their_color(
+    browser: Browser, service: Service, scheme: Literal["light", "dark"]
+) -> None:
+    """Links inside text: of a sample, of findings, of changed values, of a list that goes on."""
+    with service.client() as client, console_page(browser, service.url, scheme=scheme) as console:
+        client.store("shop", *(linked(number, "before") for number in range(130)))
+        client.store("shop", *(linked(number, "after") for number in range(40)))
+        output_id = client.items("shop")[0]["output_id"]
+        findings = [{"output_id": output_id, "path": "url", "note": "This page is gone."}]
+        review = {"job_id": "job", "status": "changes_requested", "findings": findings}
+        assert client.post("/v1/reviews/shop", json=review).status_code == 200
+        cookies = [soon_expired(number) for number in range(30)]
+        assert client.post("/v1/cookies", json=cookies).status_code == 200
+        console.sign_in(str(client.token))
+        problems = {}
+        for route in ("inbox", "groups/shop/review/job", f"groups/shop/outputs/{output_id}"):
+            console.show(route)
+            console.page.evaluate(OPEN_ALL)
+            problems[route] = console.violations()
+        assert {route: found for route, found in problems.items() if found} == {}
+
+
+OPEN_ALL = "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+
+
+def linked(number: int, version: str) -> dict[str, Any]:
+    url = f"https://shop.example/{version}/{number}"
+    return output(number, job_id="job", data={"url": url, "text": f"See {url}", "urls": [url, url]})
+
+
+def soon_expired(number: int) -> dict[str, Any]:
+    host = f"{number}.example"
+    return {"domain": host, "name": "a", "value": "b", "expires": int(time.time()) + 3600}
 
 
 def test_no_screen_is_empty(browser: Browser, service: Service, sample: Sample) -> None:

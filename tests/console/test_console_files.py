@@ -102,6 +102,12 @@ def test_the_served_style_sheet_has_all_rules() -> None:
     assert len(served) == sum(map(len, written))
 
 
+def test_other_files_are_served_as_they_are() -> None:
+    others = [path for path in FILES if not path.endswith((".js", ".css"))]
+    assert others
+    assert [path for path in others if SERVED[path] != FILES[path]] == []
+
+
 def test_a_served_style_sheet_keeps_the_spaces_that_mean_something() -> None:
     source = b'.a :hover > b,\n  c d { margin: calc(1px + 2px) 0; content: "was " }\n'
     served = b'.a :hover>b,c d{margin:calc(1px + 2px) 0;content:"was "}'

@@ -130,6 +130,9 @@ def test_the_schema_of_a_job_is_not_applied_while_all_jobs_load(
     expect(apply).to_have_count(0)
     held.pop().continue_()
     expect(apply).to_be_visible()
+    page.unroute("**/v1/groups/group/fields*")
+    page.go_back()  # to the job
+    expect(page.get_by_text("Choose all jobs to apply one")).to_be_visible()
     console.assert_quiet()
 
 

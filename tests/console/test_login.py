@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,14 +15,19 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gleanery.security import console_login
+from gleanery.storage import console_sessions
+from gleanery.storage.database import Engine, Transaction
+from gleanery.values import timestamps
+from tests.support.browser import chromium_options
 from tests.support.console import PERSON, ConsolePage, console_page
-from tests.support.console_http import new_link, revoke
-from tests.support.service import NO_TLS, Service
+from tests.support.console_http import new_link, on_engine, revoke
+from tests.support.outputs import output
+from tests.support.service import DAY, NO_TLS, Service
 
 COOKIE = "__Host-gleanery-"
 SIGN_IN = "Sign in to Gleanery"
 SESSION_STATUS = """async () => {
-    const headers = { "gleanery-session-key": sessionStorage.getItem("gleanery.key /") ?? "" };
+    const headers = { "gleanery-session-key": localStorage.getItem("gleanery.key /") ?? "" };
     return (await fetch("/console/api/session", { headers })).status;
 }"""
 
@@ -73,7 +80,7 @@ def heading(page: Page) -> Any:
 
 
 def key_of(page: Page) -> str | None:
-    key: str | None = page.evaluate("sessionStorage.getItem('gleanery.key /')")
+    key: str | None = page.evaluate("localStorage.getItem('gleanery.key /')")
     return key
 
 
@@ -93,7 +100,7 @@ def test_the_cookie_is_stored_on_the_machine_itself(
         console.sign_in(token)
         cookie = cookie_of(console)
         assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
-        assert cookie["expires"] == -1
+        assert 0 < cookie["expires"] - time.time() <= 7 * DAY
         assert console.page.evaluate("document.cookie") == ""
         stored = console.page.evaluate(
             "[JSON.stringify(localStorage), JSON.stringify(sessionStorage)]"
@@ -153,22 +160,103 @@ def test_a_cookie_from_before_the_login_is_replaced(
 # --- tabs -----------------------------------------------------------------------------------------
 
 
-def test_a_new_tab_gets_the_key_of_another_tab(console: ConsolePage, token: str) -> None:
+def test_a_new_tab_needs_no_login(console: ConsolePage, token: str) -> None:
     console.sign_in(token)
     tab = console.page.context.new_page()
     tab.goto(f"{console.url}/console#/access")
-    expect(tab.get_by_role("heading", name="Access")).to_be_visible()
-    assert key_of(tab) == key_of(console.page)
+    expect(tab.get_by_role("heading", name="Access", exact=True)).to_be_visible()
 
 
-def test_the_cookie_alone_shows_the_login(console: ConsolePage, token: str) -> None:
-    console.sign_in(token)
+def reopen(console: ConsolePage) -> Page:
+    """Closes the last tab, and opens the console in a new one."""
     context = console.page.context
-    console.page.close()
     tab = context.new_page()
+    console.page.close()
     tab.goto(f"{console.url}/console")
+    return tab
+
+
+def test_a_person_who_closes_the_last_tab_can_go_on(console: ConsolePage, token: str) -> None:
+    console.sign_in(token)
+    tab = reopen(console)
+    expect(tab.locator(".person")).to_contain_text(PERSON)
+    expect(heading(tab)).to_have_count(0)
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["stay signed in", "a shared computer"])
+def test_the_end_of_the_browser_ends_the_session_only_if_the_person_wants(
+    browser: Browser, service: Service, token: str, tmp_path: Path, stays: bool
+) -> None:
+    def start() -> Any:
+        return browser.browser_type.launch_persistent_context(tmp_path, **chromium_options())
+
+    with start() as context:
+        console = ConsolePage(context.new_page(), service.url)
+        console.page.goto(f"{service.url}/console")
+        console.page.get_by_label("Stay signed in").set_checked(stays)
+        console.sign_in(token, is_open=True)
+    with start() as context:
+        page = context.new_page()
+        page.goto(f"{service.url}/console")
+        expect(page.locator("#main") if stays else heading(page)).to_be_visible()
+        assert (page.evaluate(SESSION_STATUS), key_of(page) is None) == (
+            (200, False) if stays else (401, True)
+        )
+
+
+def make_idle(service: Service, person: str) -> None:
+    """Changes the last use of a session to more than eight hours ago."""
+
+    async def work(transaction: Transaction) -> None:
+        sql = "UPDATE console_sessions SET last_used_at = $1 WHERE person = $2"
+        await transaction.fetch(sql, timestamps.now() - console_sessions.IDLE - 1, person)
+
+    async def write(engine: Engine) -> None:
+        await engine.write(work)
+
+    on_engine(service.settings, write)
+
+
+def test_a_person_who_comes_back_too_late_signs_in_again(
+    service: Service, console: ConsolePage, token: str
+) -> None:
+    console.sign_in(token, "Late")
+    make_idle(service, "Late")
+    tab = reopen(console)
+    expect(heading(tab)).to_be_visible()
+    expect(tab.get_by_role("status")).to_contain_text("session of the console has ended")
+    assert key_of(tab) is None
+
+
+def without_key(page: Page) -> None:
+    page.evaluate("localStorage.removeItem('gleanery.key /')")
+
+
+def without_cookie(page: Page) -> None:
+    page.context.clear_cookies()
+
+
+@pytest.mark.parametrize("lose", [without_key, without_cookie])
+def test_the_cookie_or_the_key_alone_shows_the_login(
+    console: ConsolePage, token: str, lose: Callable[[Page], None]
+) -> None:
+    console.sign_in(token)
+    lose(console.page)
+    tab = reopen(console)
     expect(heading(tab)).to_be_visible()
     assert tab.evaluate(SESSION_STATUS) == 401
+
+
+def test_another_login_changes_the_person_in_all_tabs(
+    service: Service, console: ConsolePage, token: str
+) -> None:
+    console.sign_in(token)
+    tab = console.page.context.new_page()
+    secret = new_link(service.settings, own_token_id(service, token), "Berta")
+    tab.goto(console_login.link_address(console.url, secret, "Berta"))
+    tab.get_by_role("button", name="Sign in").click()
+    for page in (tab, console.page):
+        expect(page.locator(".person")).to_contain_text("Berta")
 
 
 def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
@@ -179,7 +267,9 @@ def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
     console.page.get_by_role("button", name="Sign out", exact=True).click()
     expect(heading(console.page)).to_be_visible()
     expect(heading(tab)).to_be_visible()
-    assert (key_of(tab), key_of(console.page), cookie_of(console)) == (None, None, None)
+    assert (key_of(tab), cookie_of(console)) == (None, None)
+    tab = reopen(console)
+    expect(heading(tab)).to_be_visible()
 
 
 LATE = """async () => {
@@ -236,16 +326,69 @@ def test_a_revoked_token_shows_the_login(
     revoke(service.settings, entries[0]["about"]["token_id"])
     console.page.keyboard.press("L")
     expect(heading(console.page)).to_be_visible()
+    reason = console.page.get_by_role("status")
+    expect(reason).to_contain_text("The token of your session was revoked")
+    console.page.reload()
+    expect(reason).to_contain_text("The token of your session was revoked")
+    console.sign_in(service.token())
+    console.page.get_by_role("button", name="Sign out", exact=True).click()
+    expect(heading(console.page)).to_be_visible()
+    expect(reason).to_have_count(0)
+
+
+# --- answers of others than the service -----------------------------------------------------------
+
+LOGIN_PAGE = "<!doctype html><title>Company login</title>"
+
+
+@pytest.mark.parametrize(
+    ("status", "type_", "body"),
+    [
+        (200, "text/html", LOGIN_PAGE),
+        (200, "text/plain", "Maintenance until noon"),
+        (200, "application/json", '{"groups": ['),
+        (401, "text/html", LOGIN_PAGE),
+        (403, "application/json", '{"error": "blocked"}'),
+        (404, "text/html", LOGIN_PAGE),
+        (502, "text/html", LOGIN_PAGE),
+    ],
+    ids=["login page", "text", "half an answer", "401", "403", "404", "502"],
+)
+def test_an_answer_of_a_proxy_has_a_sentence_and_keeps_the_session(
+    console: ConsolePage, token: str, status: int, type_: str, body: str
+) -> None:
+    console.sign_in(token)
+    groups = "**/console/api/groups*"
+    answer: dict[str, Any] = {"status": status, "content_type": type_, "body": body}
+    console.page.route(groups, lambda route: route.fulfill(**answer))
+    console.open("groups")
+    problem = console.page.get_by_role("alert")
+    expect(problem).to_contain_text(f"not from the service (status {status}, {type_})")
+    console.page.unroute(groups)
+    problem.get_by_role("button", name="Try again").click()
+    expect(problem).to_have_count(0)
+    assert console.page.evaluate(SESSION_STATUS) == 200
+
+
+def test_the_login_page_of_a_proxy_is_not_saved_or_shown_as_data(
+    service: Service, console: ConsolePage, token: str
+) -> None:
+    with service.client(token) as client:
+        client.store("shop", output(1))
+        [item] = client.items("shop")
+    console.sign_in(token)
+    console.show(f"groups/shop/outputs/{item['output_id']}")
+    page = console.page
+    for path in (f"**/v1/outputs/shop/{item['output_id']}", "**/v1/groups/shop?*"):
+        page.route(path, lambda route: route.fulfill(content_type="text/html", body=LOGIN_PAGE))
+    page.get_by_role("button", name="Download JSON").click()
+    expect(page.locator(".notice")).to_contain_text("not from the service")
+    console.open("groups/shop/settings")
+    expect(page.get_by_role("alert")).to_contain_text("not from the service")
 
 
 # --- other pages ----------------------------------------------------------------------------------
 
-ASK = """() => new Promise((resolve) => {
-    const channel = new BroadcastChannel("gleanery /");
-    channel.onmessage = ({ data }) => resolve(data);
-    channel.postMessage({ ask: true });
-    setTimeout(() => resolve(null), 1000);
-})"""
 FORM = """([address, type]) => {
     const form = document.createElement("form");
     Object.assign(form, { method: "POST", action: address, enctype: type, target: "_self" });
@@ -273,8 +416,7 @@ def test_another_page_cannot_use_the_session(console: ConsolePage, token: str, h
         page = console.page.context.new_page()
         page.goto(attacker.url(host))
         page.goto(attacker.url(host))
-        assert page.evaluate(ASK) is None
-        assert page.evaluate("sessionStorage.getItem('gleanery.key /')") is None
+        assert key_of(page) is None
         logout = f"{console.url}/console/api/logout"
         for options in (
             {"method": "POST", "mode": "no-cors", "credentials": "include", "body": "{}"},

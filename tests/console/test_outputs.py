@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.support.console import NARROW, ConsolePage, console_page
 from tests.support.outputs import output
 from tests.support.service import Client, Service
+from tests.support.waiting import wait_until
 
 COUNT = 450
 
@@ -110,7 +111,7 @@ HOLD_OLDER_ROWS = """() => {
         const page = await response.json();
         window.isHeld = true;
         await released;
-        return { ok: true, json: async () => page };
+        return new Response(JSON.stringify(page), response);
     };
 }"""
 
@@ -195,6 +196,52 @@ def test_filters_are_chips_and_in_the_url(console: ConsolePage) -> None:
     expect(row(console, "Product 7")).to_be_visible()
 
 
+def test_back_closes_the_output_and_undoes_a_filter(console: ConsolePage) -> None:
+    console.show("groups")
+    show(console)
+    pane = console.page.locator(".outputs-open")
+    console.page.get_by_label("Value").fill("job 2")
+    console.page.get_by_label("Value").press("Enter")
+    expect(row(console, "Product 448")).to_have_count(0)
+    rows(console).nth(0).click()
+    expect(pane).to_be_visible()
+    console.page.keyboard.press("j")  # another output: one step back still closes it
+    expect(rows(console).nth(1)).to_have_attribute("aria-selected", "true")
+    console.page.go_back()
+    expect(pane).to_have_count(0)
+    expect(row(console, "Product 448")).to_have_count(0)
+    console.page.go_back()
+    expect(row(console, "Product 448")).to_be_visible()
+    console.page.go_forward()
+    expect(row(console, "Product 448")).to_have_count(0)
+    console.page.get_by_role("button", name="Remove the filter Job").click()
+    expect(row(console, "Product 448")).to_be_visible()
+    console.page.go_back()
+    expect(row(console, "Product 448")).to_have_count(0)
+
+
+@pytest.mark.parametrize("way", ["key", "back"])
+def test_a_closed_output_leaves_no_step_and_the_list_at_its_place(
+    console: ConsolePage, way: str
+) -> None:
+    console.show("groups")
+    show(console)
+    rows(console).nth(2).click()
+    expect(console.page.locator(".outputs-open")).to_be_visible()
+    box = console.page.locator(".outputs-grid")
+    box.evaluate("box => box.scrollTo(0, 2000)")
+    expect(console.page).to_have_url(re.compile(r"[?&]at=\d+"))
+    if way == "key":
+        console.page.keyboard.press("Escape")
+    else:
+        console.page.go_back()
+    expect(console.page.locator(".outputs-open")).to_have_count(0)
+    expect(console.page).to_have_url(re.compile(r"outputs\?at=\d+$"))
+    assert box.evaluate("box => box.scrollTop") == 2000
+    console.page.go_back()
+    expect(console.page).to_have_url(re.compile("#/groups$"))
+
+
 def test_the_number_of_outputs_is_shown_without_counting(console: ConsolePage) -> None:
     show(console)
     state = console.page.locator(".outputs-state")
@@ -274,6 +321,32 @@ def test_chosen_columns_are_kept(console: ConsolePage) -> None:
     console.page.get_by_role("button", name="Columns", exact=True).click()
     console.page.get_by_role("button", name="Use the usual columns").click()
     expect(console.page.get_by_role("columnheader", name="price")).to_be_visible()
+
+
+def test_the_rows_do_not_wait_for_the_statistics(console: ConsolePage) -> None:
+    """Statistics of many sparse fields take seconds. The rows themselves say what they have."""
+    held: list[Any] = []
+    console.page.route("**/v1/groups/shop/fields", lambda route: held.append(route))
+    show(console)
+    expect(rows(console).first).to_contain_text("Product 7")
+    assert held == []
+    console.page.get_by_role("button", name="Columns", exact=True).click()
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog.get_by_role("status")).to_contain_text("Loading")
+    wait_until(lambda: console.page.evaluate("1") and held)
+    held[0].continue_()
+    expect(dialog.get_by_role("checkbox", name="price")).to_be_checked()
+
+
+def test_the_usual_columns_fit_the_filtered_rows(console: ConsolePage, shop: Client) -> None:
+    """Most outputs of the group have other fields than those of one job."""
+    for number in range(20):
+        values = {f"field_{number}_{name}": "x" for name in range(6)}
+        shop.store("sparse", output(number, job_id=f"job {number}", data=values))
+    show(console, "groups/sparse/outputs?job_id=job 3")
+    headers = console.page.get_by_role("columnheader").all_inner_texts()
+    assert [text.strip() for text in headers][1:6] == [f"field_3_{name}" for name in range(5)]
+    expect(rows(console).first.locator(".outputs-cell.string")).to_have_count(5)
 
 
 def test_a_tag_can_be_a_column(console: ConsolePage) -> None:

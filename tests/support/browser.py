@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -25,13 +26,18 @@ def chromium_path() -> str:
     return path
 
 
+def chromium_options() -> dict[str, Any]:
+    """Return what Playwright needs to start Chromium."""
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # its sandbox refuses to run as root
+    return {"executable_path": chromium_path(), "args": arguments}
+
+
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
     """Runs Chromium until the end of the block. Skips the test where it is not installed."""
-    path = chromium_path()
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # its sandbox refuses to run as root
+    options = chromium_options()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = playwright.chromium.launch(**options)
         yield browser
         browser.close()
 

@@ -60,8 +60,10 @@ class ConsolePage:
         page.on("console", lambda message: self.messages.append(message.text))
         page.on("pageerror", lambda error: self.messages.append(str(error)))
 
-    def sign_in(self, token: str, person: str = PERSON) -> None:
-        self.page.goto(f"{self.url}/console")
+    def sign_in(self, token: str, person: str = PERSON, is_open: bool = False) -> None:
+        """Sign in. ``is_open``: the login is shown already."""
+        if not is_open:
+            self.page.goto(f"{self.url}/console")
         self.page.get_by_label("Your name").fill(person)
         self.page.get_by_label("Access token").fill(token)
         self.page.get_by_role("button", name="Sign in").click()

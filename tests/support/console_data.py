@@ -18,7 +18,7 @@ _PATTERN = re.compile(r'\bpattern: "([^"]*)"')
 
 def screen_patterns() -> list[str]:
     """Patterns of all screens, from the file that lists them."""
-    found = _PATTERN.findall(assets.load().files["screens.js"].content.decode())
+    found = _PATTERN.findall(dict(assets.read_sources())["screens.js"].decode())
     assert found
     return found
 

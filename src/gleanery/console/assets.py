@@ -24,10 +24,24 @@ _MEDIA_TYPES = {
 _STYLES = "console.css"
 _STYLE_ORDER = ("base.css", "shell.css", "ui/", "screens/")
 """A later style sheet can change what an earlier one says."""
-_COMMENT_LINES = re.compile(r"^[ \t]*(?://.*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/[ \t]*)$", re.MULTILINE)
-_COMMENT_ENDS = re.compile(r"(?<=[;{,)]) // [^`'\"\n]*$", re.MULTILINE)
+_STYLE_COMMENTS = re.compile(r"/\*[\s\S]*?\*/")
 _STYLE_SPACES = re.compile(r"\s*([{};,>])\s*|(?<=:)\s+")
-_INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
+_INDENTATION = re.compile(r"(?<=\n)[ \t]+")
+# The parts of a module: code without literals and braces, a comment, a text, or a sign.
+_PART = re.compile(
+    r"""(?P<code>[^"'`{}/]+) | (?P<comment>//[^\n]*|/\*[\s\S]*?\*/)
+    | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' | [\s\S]""",
+    re.VERBOSE,
+)
+_REGEX = re.compile(r"/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*")
+_BEFORE_REGEX = (*"(,=:[!&|?{};>", "return")
+_LITERAL = re.compile(r"(?:[^`\\$]|\\[\s\S]|\$(?!\{))*(?:`|\$\{)")
+# Spaces that are not between two words, or between two signs that would become one.
+_CODE_SPACES = re.compile(
+    r"""(?<![\w$#+-])[ \t]+ | [ \t]+(?![\w$#+-])
+    | (?<=[\w$#])[ \t]+(?=[+-]) | (?<=[+-])[ \t]+(?=[\w$#])""",
+    re.VERBOSE,
+)
 
 
 class Asset(NamedTuple):
@@ -91,12 +105,37 @@ def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
 
 def shorten(path: str, content: bytes) -> bytes:
     """Leave out comments and spaces. Every line of a module keeps its number, so errors name it."""
-    if path.startswith("vendor/"):
-        return content  # its hash is known
-    text = _COMMENT_LINES.sub(lambda found: "\n" * found[0].count("\n"), content.decode())
     if path.endswith(".css"):
+        text = _STYLE_COMMENTS.sub("", content.decode())
         return _STYLE_SPACES.sub(r"\1", text.strip()).encode()
-    return _INDENTATION.sub("", _COMMENT_ENDS.sub("", text)).encode()
+    if path.endswith(".js") and not path.startswith("vendor/"):  # the hash of that one is known
+        return "".join(_shorten_module(content.decode())).encode()
+    return content
+
+
+def _shorten_module(text: str) -> Iterator[str]:
+    """Yield the parts of a module without comments and unnecessary spaces, with all line breaks."""
+    at, last = 0, "{"
+    goes_on: list[bool] = []  # of each open brace: a template literal goes on after it
+    while at < len(text):
+        part = (last.endswith(_BEFORE_REGEX) and _REGEX.match(text, at)) or _PART.match(text, at)
+        assert part is not None
+        at, piece = part.end(), part[0]
+        if part.lastgroup == "code":
+            piece = _CODE_SPACES.sub("", piece)
+        elif part.lastgroup == "comment":
+            piece = "\n" * piece.count("\n")
+        yield piece
+        last = piece.strip() or last
+        if piece == "{":
+            goes_on.append(False)
+        elif piece == "`" or (piece == "}" and goes_on.pop()):
+            literal = _LITERAL.match(text, at)
+            assert literal is not None
+            yield _INDENTATION.sub("", literal[0])
+            at, last = literal.end(), literal[0]
+            if last.endswith("{"):
+                goes_on.append(True)
 
 
 def _page(version: str, found: dict[str, Asset]) -> bytes:

@@ -82,10 +82,11 @@ def _find_cookie(name: str, header: bytes) -> bytes | None:
     return None
 
 
-def set_cookie(name: str, secret: str) -> bytes:
-    """Return the value of Set-Cookie. The cookie ends with the browser at the latest."""
-    return f"{name}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict".encode("ascii")
+def set_cookie(name: str, secret: str, max_age: int | None) -> bytes:
+    """Return the value of Set-Cookie. Without an age, the cookie ends with the browser."""
+    age = "" if max_age is None else f"; Max-Age={max_age}"
+    return f"{name}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict{age}".encode("ascii")
 
 
 def clear_cookie(name: str) -> bytes:
-    return f"{name}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0".encode("ascii")
+    return set_cookie(name, "", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from gleanery.errors import Unavailable
+from gleanery.errors import Unavailable, revoked_session
 from gleanery.models.responses import AuditAbout
 from gleanery.security import console_login
 from gleanery.security.tokens import ConsoleSession, Grant
@@ -40,9 +40,9 @@ AND console_sessions.last_used_at < $4 AND console_sessions.created_at < $4
 """
 _FIND = f"""
 SELECT console_sessions.id, token_id, console_sessions.organization_id, scopes, expires_at, person,
-    confirmed_at, console_sessions.last_used_at
+    confirmed_at, console_sessions.last_used_at, revoked_at
 FROM console_sessions JOIN tokens ON tokens.id = token_id
-WHERE console_sessions.digest = $1 AND {_IN_TIME} AND revoked_at IS NULL
+WHERE console_sessions.digest = $1 AND {_IN_TIME}
 """
 _SET_LAST_USE = "UPDATE console_sessions SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2"
 _COLUMNS = """
@@ -114,14 +114,18 @@ async def find(
     now: int,
     is_background: bool = False,
 ) -> Grant | None:
-    """Return the grant of a session; None if it is unknown or has ended, or its token has.
+    """Return the grant of a session; None if it is unknown or has ended.
 
+    Raise ``Unauthenticated`` if its token is revoked, so that the person learns why.
     A request in the background is not counted as use: an open page alone keeps no session.
     """
     rows = await engine.read(_FIND, credentials.digest, *_limits(now))
     if not rows:
         return None
-    id_, token_id, organization_id, scopes, expires_at, person, confirmed_at, used_at = rows[0]
+    [(id_, token_id, organization_id, scopes, expires_at, person, confirmed_at, *rest)] = rows
+    used_at, revoked_at = rest
+    if revoked_at is not None:
+        raise revoked_session()
     if not is_background and now - used_at > _USE_INTERVAL:
         with suppress(Unavailable):  # a read must not need a write, for example on a full disk
             await _run(engine, _SET_LAST_USE, id_, now)

@@ -60,6 +60,13 @@ def test_a_login_sets_a_cookie_that_only_this_host_gets(stranger: Client, token:
     assert token not in answer.text
 
 
+def test_a_cookie_that_stays_ends_with_the_longest_session(stranger: Client, token: str) -> None:
+    """Later the service refuses it in any case, so the browser need not keep it."""
+    answer = sign_in(stranger, token=token, stay=True)
+    assert answer.headers["set-cookie"].endswith(f"; Max-Age={7 * DAY}")
+    assert status(stranger, credentials(answer)) == 200
+
+
 @pytest.mark.parametrize("path", ROUTES)
 def test_a_request_needs_the_cookie_the_key_and_the_same_origin(
     stranger: Client, token: str, path: str
@@ -256,7 +263,9 @@ def test_a_session_ends_at_once_with_its_token(
     headers = credentials(answer)
     assert status(stranger, headers, path) == 200
     revoke(service.settings, answer.json()["session"]["token_id"])
-    assert status(stranger, headers, path) == 401
+    refused = stranger.get(path, headers=headers)
+    assert refused.status_code == 401
+    assert "The token of your session was revoked" in refused.json()["detail"][0]["msg"]
     assert sign_in(stranger, token=token).status_code == 401
 
 

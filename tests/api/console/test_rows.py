@@ -205,6 +205,36 @@ def test_changed_cells_show_only_the_newest_version(client: Client, console: Con
     assert (unapproved["approved"], unapproved["changes"]) == (False, 1)
 
 
+def test_the_usual_columns_are_names_numbers_and_short_texts(
+    client: Client, console: ConsoleClient
+) -> None:
+    common = {
+        "description": "x" * 100,
+        "images": ["a"],
+        "brand": "A",
+        "offer": {"price": 1.5, "a.b": "c"},
+        "stock": 3,
+        "sold": None,
+    }
+    client.store("group", *(output(number, data=common | {"title": "A"}) for number in range(3)))
+    client.store("group", output(3, data=common | {"rare": "A", "title": None}))
+    answer = console.get("/console/api/rows/group").json()
+    assert answer["columns"] == [
+        {"path": "title", "kind": "string"},
+        {"path": "stock", "kind": "number"},
+        {"path": "brand", "kind": "string"},
+        {"path": "offer.price", "kind": "number"},
+        {"path": 'offer["a.b"]', "kind": "string"},
+    ]
+    cells = [["s", "A"], ["n", "3"], ["s", "A"], ["n", "1.5"], ["s", "c"]]
+    assert answer["rows"][1]["cells"] == cells
+    assert answer["rows"][0]["cells"] == [["z"], *cells[1:]]
+    again = rows(console, *(one["path"] for one in answer["columns"]))
+    assert again == answer | {"columns": None}
+    before = console.get("/console/api/rows/group", params={"before": 1}).json()
+    assert (before["rows"], before["columns"]) == ([], [])
+
+
 def test_tags_are_columns(client: Client, console: ConsoleClient) -> None:
     tags = {"country": "DE", "shop name": "Mugs", "none": None}
     client.store("group", output(1, tags=tags, data={"country": "FR"}))

@@ -50,6 +50,8 @@ class Login(Input):
     token: Text | None = Field(default=None, max_length=200)
     link: Text | None = Field(default=None, max_length=200)
     person: Text | None = Field(default=None, max_length=_MAX_NAME)
+    stay: bool = False
+    """True keeps the cookie when the browser ends."""
 
 
 class SignOut(Input):
@@ -104,7 +106,8 @@ async def sign_in(context: RequestContext[None, Login]) -> Response:
     id_ = await console_sessions.create(database, grant.token_id, credentials, actor, now)
     created = replace(grant, session=ConsoleSession(id_, person, now))
     body = SignedIn(key=key, session=await describe(context, created))
-    headers = ((b"set-cookie", console_login.set_cookie(cookie_name, cookie)),)
+    max_age = console_sessions.LIFETIME // timestamps.SECOND if context.body.stay else None
+    headers = ((b"set-cookie", console_login.set_cookie(cookie_name, cookie, max_age)),)
     return Response(encode(body), headers=headers)
 
 

@@ -1,15 +1,22 @@
-"""The rows of the grid of outputs: a page around a position, with cells and changed cells."""
+"""The rows of the grid of outputs: a page around a position, with cells and changed cells.
+
+Without chosen columns, the rows of the page say which columns fit. The statistics of the group
+would say it for all outputs. But they take seconds for many sparse fields, and rows come first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from heapq import nlargest
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
-from gleanery.api.console.values import CELL, Node, parse, truncate
+from gleanery.api.console.values import CELL, Node, Number, parse, truncate
 from gleanery.api.context import RequestContext, Response
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
@@ -25,6 +32,12 @@ from gleanery.values.json_text import decode, encode
 _MAX_COLUMNS = 30
 _MAX_BYTES = 8 * 1024 * 1024  # of stored items; a browser gets much less
 _MAX_URL = 300
+_USUAL_COLUMNS = 5
+_MAX_USUAL_PATH = 256  # characters; the columns are in the URL of the next page
+_LONG_TEXT = 60
+_KINDS = {str: "string", Number: "number", bool: "boolean", list: "array", dict: "object"}
+_BONUS = {"number": 0.2, "string": 0.1, "boolean": 0.05, "array": -0.3}
+_NAME = re.compile("title|name|label|headline|.*_(title|name|label|headline)", re.IGNORECASE)
 _TAGS = "$.tags"
 _APPROVAL = "$.is_approved"
 
@@ -54,7 +67,7 @@ class RowQuery(OutputFilters):
     before: WholeNumber | None = Field(default=None, ge=0, le=MAX_INT64)
     after: WholeNumber | None = Field(default=None, ge=0, le=MAX_INT64)
     limit: WholeNumber = Field(default=100, ge=1, le=200)
-    columns: Annotated[Text, AfterValidator(as_validation_error("columns", _columns))] = "[]"
+    columns: Annotated[Text, AfterValidator(as_validation_error("columns", _columns))] | None = None
     changes: Literal["true", "false"] = "false"
 
 
@@ -79,10 +92,19 @@ class GridRow(TypedDict):
     """Number of fields that the newest version changed, without approval; null if not known."""
 
 
+class GridColumn(TypedDict):
+    """A column that fits the rows of a page."""
+
+    path: str
+    kind: str
+
+
 class GridRows(TypedDict):
     """A page of the grid, newest first."""
 
     rows: list[GridRow]
+    columns: list[GridColumn] | None
+    """Columns that fit the rows; null if the query has columns."""
     newer: int | None
     """``after`` of the page above; null if there was none."""
     older: int | None
@@ -111,6 +133,7 @@ async def get_rows(context: RequestContext[RowQuery, None]) -> Response:
         _check_country(query.country)
     found = GridRows(
         rows=page.rows,
+        columns=page.usual_columns,
         newer=range_.newer,
         older=range_.older,
         newest=extent.newest,
@@ -134,19 +157,34 @@ class _Page:
 
     def __init__(self, context: RequestContext[RowQuery, None]) -> None:
         self.rows: list[GridRow] = []
+        self.usual_columns: list[GridColumn] | None = None
         self._context = context
         self._reader: FieldReader | None = None
         query = context.query
-        paths: list[str] = decode(query.columns.encode())
-        self._columns = {path: _names(path) for path in paths}
+        if query.columns is None:
+            self.usual_columns, self._columns = [], None
+        else:
+            paths: list[str] = decode(query.columns.encode())
+            self._columns = {path: _names(path) for path in paths}
         # The earlier states of the approved view are not kept.
         self._has_changes = query.changes == "true" and query.view == "full"
 
     async def add(self, versions: Sequence[Version]) -> None:
         changes = await self._read_changes(versions) if self._has_changes else {}
-        render = partial(_render, versions, changes, self._columns)
+        render = partial(self._render, versions, changes)
         services, organization_id = self._context.services, self._context.organization_id
         self.rows += await services.computations.run(organization_id, render)
+
+    def _render(self, versions: Sequence[Version], changes: Mapping[int, bytes]) -> list[GridRow]:
+        items: Iterable[Any] = (parse(escape_markers(version.item)) for version in versions)
+        if self._columns is None:  # the first rows say which columns fit
+            items = list(items)
+            self.usual_columns = _find_usual([item["data"] for item in items])
+            self._columns = {one["path"]: _names(one["path"]) for one in self.usual_columns}
+        return [
+            _row(version, item, changes.get(version.seq), self._columns)
+            for version, item in zip(versions, items, strict=True)
+        ]
 
     async def _read_changes(self, versions: Sequence[Version]) -> Mapping[int, bytes]:
         reader = self._reader or await self._open_reader()
@@ -166,18 +204,54 @@ class _Page:
         return self._reader
 
 
+def _find_usual(data: Sequence[dict[str, Any]]) -> list[GridColumn]:
+    """Return the columns that most people want first: names, numbers, short texts."""
+    values: dict[tuple[str, ...], list[Any]] = {}
+    for one in data:
+        for names, value in _fields(one):
+            values.setdefault(names, []).append(value)
+    kinds = {names: _most_frequent_kind(found) for names, found in values.items()}
+    ranks = {
+        names: _rank(names, kinds[names], found, len(data))
+        for names, found in values.items()
+        if kinds[names] in _BONUS and sum(map(len, names)) <= _MAX_USUAL_PATH
+    }
+    best = nlargest(_USUAL_COLUMNS, ranks, lambda names: ranks[names])
+    return [GridColumn(path=field_paths.of_names(names), kind=kinds[names]) for names in best]
+
+
+def _fields(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the members, and the members of objects in it, as the statistics count them."""
+    for name, value in data.items():
+        yield (name,), value
+        if isinstance(value, dict):
+            for inner, one in value.items():
+                yield (name, inner), one
+
+
+def _most_frequent_kind(values: Sequence[Any]) -> str:
+    counts = Counter(_KINDS[type(value)] for value in values if value is not None)
+    return counts.most_common(1)[0][0] if counts else "null"
+
+
+def _rank(names: Sequence[str], kind: str, values: Sequence[Any], count: int) -> float:
+    """Return a larger number for a better column. An empty value is as bad as none."""
+    filled = sum(value is False or bool(value) for value in values)
+    lengths = sorted(len(value) for value in values if type(value) is str)
+    is_long = kind == "string" and lengths[len(lengths) // 2] > _LONG_TEXT
+    bonus = -0.3 if is_long else _BONUS[kind]
+    return (
+        2 * filled / count + 2 * bool(_NAME.fullmatch(names[-1])) + bonus - 0.2 * (len(names) - 1)
+    )
+
+
 _Columns = Mapping[str, Sequence[str]]
 """The names of each path."""
 
 
-def _render(
-    versions: Sequence[Version], changes: Mapping[int, bytes], columns: _Columns
-) -> list[GridRow]:
-    return [_row(version, changes.get(version.seq), columns) for version in versions]
-
-
-def _row(version: Version, changes: bytes | None, columns: _Columns) -> GridRow:
-    item = parse(escape_markers(version.item))
+def _row(
+    version: Version, item: dict[str, Any], changes: bytes | None, columns: _Columns
+) -> GridRow:
     row = GridRow(
         output_id=item["output_id"],
         cursor=version.seq,

@@ -9,7 +9,7 @@ export const KEY_HEADER = "gleanery-session-key";
 /** Headers of a request that the page repeats by itself, so that it does not keep the session in use. */
 export const BACKGROUND = { "gleanery-background": "1" };
 
-/** An error response of the service, or a failed connection (status 0). */
+/** An error response of the service. Status 0: the service did not answer, or something else did. */
 export class ApiError extends Error {
   constructor(status, details) {
     super(details.map((detail) => detail.msg).join(" "));
@@ -38,13 +38,13 @@ export function path(strings, ...values) {
 }
 
 /**
- * Sends a request and returns the fetch Response. Throws ApiError unless the status is 2xx.
+ * Sends a request and returns the fetch Response. Throws ApiError unless the service has answered with the status 2xx.
  * options: query, body (JSON), text (a body of its own), type, headers, signal.
  */
 export async function send(method, path, options = {}) {
   const headers = new Headers(options.headers);
-  const key = sessionKey();
-  if (key && !headers.has(KEY_HEADER)) headers.set(KEY_HEADER, key);
+  const key = headers.has(KEY_HEADER) ? null : sessionKey();
+  if (key) headers.set(KEY_HEADER, key);
   let body = options.text;
   if (options.body !== undefined) {
     body = JSON.stringify(options.body);
@@ -60,33 +60,47 @@ export async function send(method, path, options = {}) {
     if (options.signal?.aborted) throw error;
     throw new ApiError(0, [{ msg: "The service cannot be reached. Is it running?" }]);
   }
+  // The service sends a page only as a file. Otherwise it is the login of a proxy, or its message.
+  const { headers: answered } = response;
+  if (answered.get("content-type")?.startsWith("text/html") && !answered.has("content-disposition")) throw notOurs(response);
   if (response.ok) return response;
   const error = await readError(response);
   // A login that fails says nothing about the session that the browser has.
   // Nor does a late answer to the key of an earlier session.
-  if (error.status === 401 && key && key === sessionKey() && path !== "console/api/login") forgetKey();
+  if (error.status === 401 && key && key === sessionKey() && path !== "console/api/login") forgetKey(error.message);
   throw error;
 }
 
+function notOurs({ status, headers }) {
+  const type = headers.get("content-type") ?? "no type";
+  return new ApiError(0, [{ msg: `This answer is not from the service (status ${status}, ${type}). A proxy or its login may be in between: reload the page.` }]);
+}
+
 async function readError(response) {
-  let details;
+  const detail = (await jsonOf(response))?.detail;
+  return Array.isArray(detail) ? new ApiError(response.status, detail) : notOurs(response);
+}
+
+/** Returns the JSON of a response. parse: reads its text in another way. */
+export async function jsonOf(response, parse = JSON.parse) {
+  const text = await response.text().catch(() => {
+    throw new ApiError(0, [{ msg: "The connection broke before the end of the answer." }]);
+  });
   try {
-    details = (await response.json()).detail;
+    return parse(text);
   } catch {
-    details = undefined;
+    throw notOurs(response);
   }
-  if (!Array.isArray(details)) details = [{ msg: `The service answered ${response.status}.` }];
-  return new ApiError(response.status, details);
 }
 
 export async function get(path, query, signal, headers) {
-  return (await send("GET", path, { query, signal, headers })).json();
+  return jsonOf(await send("GET", path, { query, signal, headers }));
 }
 
 export async function post(path, body, options = {}) {
-  return (await send("POST", path, { body, ...options })).json();
+  return jsonOf(await send("POST", path, { body, ...options }));
 }
 
 export async function remove(path, query) {
-  return (await send("DELETE", path, { query })).json();
+  return jsonOf(await send("DELETE", path, { query }));
 }

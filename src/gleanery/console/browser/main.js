@@ -4,7 +4,7 @@ import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { get } from "./api.js";
 import { useRoute } from "./router.js";
 import { Login } from "./screens/login.js";
-import { askOtherTabs, onKeyChange, sessionKey } from "./session_key.js";
+import { onKeyChange, sessionKey } from "./session_key.js";
 import { Shell, applyTheme } from "./shell.js";
 import { Loading, Problem } from "./ui/feedback.js";
 
@@ -14,23 +14,23 @@ function App() {
   const [error, setError] = useState(null);
   const load = async () => {
     setError(null);
-    await askOtherTabs();
-    if (!sessionKey()) return setSession(null);
+    const key = sessionKey();
+    if (!key) return setSession(null);
     try {
-      setSession(await get("console/api/session"));
+      const found = await get("console/api/session");
+      if (key === sessionKey()) setSession(found);
     } catch (problem) {
-      if (problem.status === 401) setSession(null);
-      else setError(problem);
+      if (problem.status !== 401) setError(problem);
     }
   };
   useEffect(() => {
     load();
-    return onKeyChange((key) => (key ? load() : setSession(null)));
+    return onKeyChange(load);
   }, []);
   if (error) return html`<${Problem} error=${error} onRetry=${load} />`;
   if (session === undefined) return html`<${Loading} />`;
   if (session === null || location.hash.startsWith("#login=")) return html`<${Login} />`;
-  return html`<${Shell} session=${session} />`;
+  return html`<${Shell} key=${session.session_id} session=${session} />`; // another person sees nothing of the one before
 }
 
 applyTheme();

@@ -27,9 +27,19 @@ export function go(segments, query) {
   location.hash = href(segments, query);
 }
 
+export const currentQuery = () => read().query;
+
 /** Changes the query of the current route without a new entry in the browser's history. */
 export function replaceQuery(query) {
-  history.replaceState(null, "", href(read().segments, query));
+  history.replaceState(history.state, "", href(read().segments, query));
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+/** Changes the query of the current route with a new entry, so that Back undoes the change. state: of the entry. */
+export function pushQuery(query, state = null) {
+  const target = href(read().segments, query);
+  if (target === location.hash) return;
+  history.pushState(state, "", target);
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 

@@ -1,55 +1,45 @@
-// The key of the session: kept for this tab, and shared with other tabs of the same origin; and what proves a person's right to one.
+// The key of the session, which all tabs of this origin share; and what proves a person's right to one.
 //
-// The cookie alone is not enough, because a browser also sends it to other ports of this host.
+// The cookie alone is not enough, because a browser also sends it to other ports of this host. The key alone is not enough,
+// because no script can read the cookie. The key stays when the last tab closes: the service says when the session ends.
 
 // Another service below another path of this origin has other keys.
 const SERVICE_PATH = new URL("../../../", import.meta.url).pathname;
 const NAME = `gleanery.key ${SERVICE_PATH}`;
+const REASON = `gleanery.ended ${SERVICE_PATH}`;
 const listeners = new Set();
-const channel = new BroadcastChannel(`gleanery ${SERVICE_PATH}`);
 
-channel.onmessage = ({ data }) => {
-  if (data?.ask && sessionKey()) channel.postMessage({ key: sessionKey() });
-  if (typeof data?.key === "string" && !sessionKey()) setKey(data.key);
-  if (data?.forget && sessionKey() === data.forget) dropKey();
-};
+// Another tab has signed in or out. The name is null if it has removed everything.
+addEventListener("storage", ({ key: name }) => (name === NAME || name === null) && changed());
+
+function changed() {
+  for (const listener of listeners) listener(sessionKey());
+}
 
 export function sessionKey() {
-  return sessionStorage.getItem(NAME);
+  return localStorage.getItem(NAME);
 }
 
 export function setKey(key) {
-  sessionStorage.setItem(NAME, key);
-  for (const listener of listeners) listener(key);
+  localStorage.removeItem(REASON);
+  localStorage.setItem(NAME, key);
+  changed();
 }
 
-/** Ends the session in this tab and in those that share it. */
-export function forgetKey() {
-  const key = sessionKey();
-  if (key) channel.postMessage({ forget: key });
-  dropKey();
+/** Ends the session in all tabs. reason: a sentence for the login, if the person did not sign out. */
+export function forgetKey(reason) {
+  if (reason) localStorage.setItem(REASON, reason);
+  else localStorage.removeItem(REASON);
+  localStorage.removeItem(NAME);
+  changed();
 }
 
-function dropKey() {
-  sessionStorage.removeItem(NAME);
-  for (const listener of listeners) listener(null);
+/** Returns why the last session has ended; null if the person signed out. */
+export function endReason() {
+  return localStorage.getItem(REASON);
 }
 
-/** Asks other tabs for their key, so that a new tab needs no login. */
-export function askOtherTabs() {
-  if (sessionKey()) return Promise.resolve();
-  return new Promise((resolve) => {
-    const stop = onKeyChange(done);
-    const timer = setTimeout(done, 150);
-    function done() {
-      clearTimeout(timer);
-      stop();
-      resolve();
-    }
-    channel.postMessage({ ask: true });
-  });
-}
-
+/** Calls the listener with the new key, or with null, when a tab signs in or out. */
 export function onKeyChange(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);

@@ -77,7 +77,7 @@ function Revoke({ token, own, onClose, onDone }) {
   const isOwn = token.id === own.token_id;
   const action = async () => {
     await remove(path`console/api/tokens/${token.id}`);
-    if (isOwn) return forgetKey();
+    if (isOwn) return forgetKey("You have revoked the token of your session: sign in with another one");
     notify("The token is revoked.");
     onDone();
   };

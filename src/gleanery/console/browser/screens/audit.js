@@ -1,10 +1,10 @@
 // The audit log, newest first: who did what, and when.
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { fullTime } from "../format.js";
 import { More, usePages } from "../pages.js";
-import { replaceQuery } from "../router.js";
+import { pushQuery } from "../router.js";
 import { Button, SelectField, TextField } from "../ui/controls.js";
 import { Empty, Loaded, NoScope } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
@@ -52,14 +52,15 @@ function Nothing({ isFiltered, pages }) {
 
 function Filters({ query, isFiltered }) {
   const [person, setPerson] = useState(query.person ?? "");
-  const change = (part) => replaceQuery({ ...query, ...part });
+  useEffect(() => setPerson(query.person ?? ""), [query.person]); // Back undoes a filter
+  const change = (part) => pushQuery({ ...query, ...part });
   const submit = (event) => {
     event.preventDefault();
     change({ person });
   };
   const clear = () => {
     setPerson("");
-    replaceQuery({});
+    pushQuery({});
   };
   const options = [["", "All actions"], ...Object.entries(ACTIONS)];
   return html`<form class="audit-filters" role="search" aria-label="Filters" onSubmit=${submit}>

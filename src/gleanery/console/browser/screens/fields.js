@@ -4,7 +4,7 @@ import { html } from "../vendor/preact.js";
 import { get, path } from "../api.js";
 import { number, percent, plural } from "../format.js";
 import { useLoad } from "../load.js";
-import { href, replaceQuery } from "../router.js";
+import { href, pushQuery } from "../router.js";
 import { SelectField } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
@@ -45,7 +45,7 @@ function JobChoice({ jobs, job }) {
   const names = jobs.map((one) => one.job_id);
   if (job && !names.includes(job)) names.unshift(job);
   const options = [["", "All jobs"], ...names.map((name) => [name, name])];
-  return html`<${SelectField} label="Job" class="fields-job" value=${job ?? ""} options=${options} onValue=${(name) => replaceQuery({ job_id: name })} />`;
+  return html`<${SelectField} label="Job" class="fields-job" value=${job ?? ""} options=${options} onValue=${(name) => pushQuery({ job_id: name })} />`;
 }
 
 function Drift({ drift, group }) {

@@ -1,7 +1,7 @@
 // The settings of a group: its name, what identifies an output, and how long versions are kept.
 
 import { html, useState } from "../vendor/preact.js";
-import { path, send } from "../api.js";
+import { jsonOf, path, send } from "../api.js";
 import { number } from "../format.js";
 import { useAction, useLoad } from "../load.js";
 import { href } from "../router.js";
@@ -17,7 +17,7 @@ const NUMBERS = ["retain_days", "keep_versions", "keep_days"];
 
 /** Reads a group with the first of its jobs. */
 export async function readGroup(group, jobs = 1, signal) {
-  return parseExact(await (await send("GET", path`v1/groups/${group}`, { query: { limit: jobs }, signal })).text());
+  return jsonOf(await send("GET", path`v1/groups/${group}`, { query: { limit: jobs }, signal }), parseExact);
 }
 
 /** Changes some settings. The service replaces all of them, so the others are read just before. */

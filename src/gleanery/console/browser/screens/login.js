@@ -3,9 +3,9 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { KEY_HEADER, post, send } from "../api.js";
 import { useAction } from "../load.js";
-import { proofOf, readLink, sessionKey, setKey } from "../session_key.js";
+import { endReason, proofOf, readLink, sessionKey, setKey } from "../session_key.js";
 import { Logo } from "../shell.js";
-import { Button, TextField } from "../ui/controls.js";
+import { Button, Checkbox, TextField } from "../ui/controls.js";
 import { Problem } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
 
@@ -25,8 +25,9 @@ export function Login() {
   const { link, invited } = readLink(location.hash);
   const [token, setToken] = useState("");
   const [person, setPerson] = useState(localStorage.getItem(NAME) ?? "");
+  const [stay, setStay] = useState(true);
   const { submit, isBusy, error } = useAction(async () => {
-    const answer = await post("console/api/login", { person: invited ?? person, ...(link ? { link } : proofOf(token)) });
+    const answer = await post("console/api/login", { person: invited ?? person, stay, ...(link ? { link } : proofOf(token)) });
     await checkCookie(answer.key);
     if (!invited) localStorage.setItem(NAME, person);
     // The link works once, so it does not stay in the history of the browser.
@@ -40,6 +41,7 @@ export function Login() {
     <form ref=${form} class="panel" onSubmit=${submit}>
       <${Logo} />
       <h1>Sign in to Gleanery</h1>
+      ${endReason() && html`<p class="warning" role="status"><${Text}>${endReason()}<//></p>`}
       <p class="muted">
         ${link ? html`This link signs you in once${invited && html`, as <strong><${Text}>${invited}<//></strong>`}.` : "Use an access token or a login link. Your operator can give you one."}
       </p>
@@ -56,6 +58,10 @@ export function Login() {
       />`}
       ${!link &&
       html`<${TextField} label="Access token or login link" type="password" name="token" required value=${token} onValue=${setToken} />`}
+      <div>
+        <${Checkbox} label="Stay signed in" checked=${stay} onValue=${setStay} aria-describedby="stay-hint" />
+        <p class="hint" id="stay-hint">The session lasts when you close the browser, for up to 8 hours without use. On a shared computer, remove the tick, and sign out when you leave.</p>
+      </div>
       <${Problem} error=${error} />
       <${Button} kind="primary" type="submit" isBusy=${isBusy}>Sign in<//>
       ${link && (error || sessionKey()) && html`<a href="#/">${sessionKey() ? "Stay signed in as you are" : "Sign in with a token"}</a>`}

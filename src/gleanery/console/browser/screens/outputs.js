@@ -5,7 +5,7 @@ import { get, path } from "../api.js";
 import { plural } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useLoad } from "../load.js";
-import { replaceQuery } from "../router.js";
+import { currentQuery, pushQuery, replaceQuery } from "../router.js";
 import { Button } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { plain } from "../ui/value.js";
@@ -13,7 +13,7 @@ import { Text, safeUrl, visibleText } from "../ui/text.js";
 import { ExportButton } from "./export_dialog.js";
 import { GroupPage, useGroupName } from "./group_page.js";
 import { OutputDetail } from "./output_detail.js";
-import { ColumnDialog, defaultColumns, storeColumns, storedColumns } from "./outputs_columns.js";
+import { ColumnDialog, storeColumns, storedColumns } from "./outputs_columns.js";
 import { Filters, filtersOf } from "./outputs_filters.js";
 import { Grid } from "./outputs_grid.js";
 import { useLive } from "./outputs_live.js";
@@ -23,41 +23,39 @@ import { TimeBar } from "./outputs_timebar.js";
 const NARROW = matchMedia("(max-width: 760px)");
 
 export function Outputs({ group, query, session }) {
-  const fields = useLoad((signal) => get(path`v1/groups/${group}/fields`, {}, signal), [group]);
   const [columns, setColumns] = useState(() => storedColumns(group));
   const [isChoosing, setChoosing] = useState(false);
-  const found = fields.data?.fields ?? [];
-  const shown = columns ?? (fields.data && defaultColumns(found));
+  const filters = filtersOf(query);
+  const [rows, view, onView] = useRows(group, query, filters, columns);
+  const isMissing = !rows.isLoaded && [403, 404].includes(rows.error?.status);
   const choose = (chosen) => {
     storeColumns(group, chosen);
     setColumns(chosen);
     setChoosing(false);
   };
-  const actions = html`<${Button} icon="fields" disabled=${!fields.data} onClick=${() => setChoosing(true)}>Columns<//>
-    <${ExportButton} group=${group} filters=${filtersOf(query)} />`;
+  const actions = html`<${Button} icon="fields" disabled=${!rows.isLoaded} onClick=${() => setChoosing(true)}>Columns<//>
+    <${ExportButton} group=${group} filters=${filters} />`;
   useGroupName(group);
   return html`<${GroupPage} group=${group} current="Outputs" wide actions=${actions}>
-    ${shown
-      ? html`<${Screen} ...${{ group, query, session, columns: shown }} />`
-      : html`<${Loaded} state=${fields}>${() => null}<//>`}
-    ${isChoosing && html`<${ColumnDialog} ...${{ group, fields: found, columns: shown }} onDone=${choose} onClose=${() => setChoosing(false)} />`}
+    ${isMissing ? html`<${Loaded} state=${{ error: rows.error, reload: rows.retry }} />` : html`<${Screen} ...${{ group, query, session, filters, rows, view, onView }} />`}
+    ${isChoosing && html`<${ColumnDialog} ...${{ group, columns: rows.columns ?? [] }} onDone=${choose} onClose=${() => setChoosing(false)} />`}
   <//>`;
 }
 
-function Screen({ group, query, session, columns }) {
-  const filters = filtersOf(query);
-  const [rows, view, onView] = useRows(group, query, filters, columns);
+function Screen({ group, query, session, filters, rows, view, onView }) {
   const isReady = rows.isLoaded || Boolean(rows.error); // the first rows come before what is said about them
   const about = useLoad(async (signal) => isReady && get(path`v1/groups/${group}`, { limit: 100 }, signal), [group, isReady, rows.newest]).data || undefined;
   const [selected, setSelected] = useState(query.output ?? null);
   const grid = useRef();
   const isNarrow = useNarrow();
   const [pending, showPending, liveState] = useNewRows(group, rows, view);
-  const change = (values) => replaceQuery({ ...query, ...values });
-  const setFilters = (next) => replaceQuery({ ...next, output: query.output });
-  const open = (outputId) => change({ output: outputId });
+  const setFilters = (next) => pushQuery({ ...next, output: query.output });
+  const open = (outputId) => {
+    if (query.output) replaceQuery({ ...query, output: outputId });
+    else pushQuery({ ...query, output: outputId }, { isOpened: true });
+  };
   const close = () => {
-    change({ output: undefined });
+    closeEntry(query);
     grid.current?.focus();
   };
   const move = useSelection({ rows, grid, selected, setSelected, open, isOpen: Boolean(query.output) });
@@ -73,12 +71,19 @@ function Screen({ group, query, session, columns }) {
         ${pending > 0 && html`<button type="button" class="outputs-pill" onClick=${showPending}>${pillText(pending)}</button>`}
         ${isEmpty
           ? html`<${NoRows} filters=${filters} onClear=${() => setFilters({})} />`
-          : html`<${Grid} ...${{ rows, columns, isNarrow, selected, onView, control: grid }}
+          : html`<${Grid} ...${{ rows, columns: rows.columns ?? [], isNarrow, selected, onView, control: grid }}
               rowHeight=${isNarrow ? 66 : 40} onSelect=${setSelected} onOpen=${open} />`}
         ${rows.newest !== null && html`<${TimeBar} newest=${rows.newest} oldest=${rows.oldest ?? rows.newest} ...${view} onJump=${(at) => rows.jump(at)} />`}
       </div>
       ${query.output && html`<${OutputDetail} group=${group} outputId=${query.output} onClose=${close} session=${session} />`}
     </div>`;
+}
+
+/** Closes the output as Back does, if the list was shown before it. So the history has no entry for it. */
+function closeEntry(query) {
+  if (!history.state?.isOpened) return replaceQuery({ ...query, output: undefined });
+  history.replaceState(null, ""); // a second call must not leave the list
+  history.back();
 }
 
 /** Returns the loaded rows, the visible part of them, and a function that says what is visible. */
@@ -88,25 +93,29 @@ function useRows(group, query, filters, columns) {
   const written = useRef(query.at);
   const key = JSON.stringify([group, filters, columns]);
   const rows = useMemo(() => {
-    const fixed = { ...filters, columns: JSON.stringify(columns.map((column) => column.path)), changes: true };
-    return new RowWindow((more, ...rest) => get(path`console/api/rows/${group}`, { ...fixed, ...more }, ...rest), update);
+    const fixed = { ...filters, changes: true };
+    return new RowWindow((more, ...rest) => get(path`console/api/rows/${group}`, { ...fixed, ...more }, ...rest), update, columns);
   }, [key]);
+  const shownOutput = useRef(query.output);
   useLayoutEffect(() => {
+    written.current = query.at;
     rows.jump(Number(query.at) || null);
     return () => rows.stop();
   }, [rows]);
   useEffect(() => {
+    const isOther = query.output !== shownOutput.current;
+    shownOutput.current = query.output;
     if (query.at === written.current) return;
     written.current = query.at;
-    rows.jump(Number(query.at) || null);
-  }, [query.at]);
+    if (!isOther) rows.jump(Number(query.at) || null); // Back closes an output, and leaves the list where it is
+  }, [query.at, query.output]);
   useEffect(() => {
     // The position is in the URL, so that a reload or a bookmark shows the same rows.
     const timer = setTimeout(() => {
       const at = view.isAtTop || view.top === undefined ? undefined : String(view.top);
       if (at === written.current) return;
       written.current = at;
-      replaceQuery({ ...query, at });
+      replaceQuery({ ...currentQuery(), at });
     }, 500);
     return () => clearTimeout(timer);
   });

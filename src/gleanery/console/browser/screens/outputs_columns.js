@@ -6,12 +6,11 @@ import { percent } from "../format.js";
 import { useLoad } from "../load.js";
 import { Button, Checkbox } from "../ui/controls.js";
 import { Dialog } from "../ui/dialog.js";
-import { Empty } from "../ui/feedback.js";
+import { Empty, Loaded } from "../ui/feedback.js";
 import { Text } from "../ui/text.js";
 import { fieldName } from "../ui/value.js";
 
 const NAME = "gleanery.columns.";
-const DEFAULT = 5;
 const MAX = 12;
 
 /** Returns the stored columns of a group: [{ path, kind }, …]; null if none are stored. */
@@ -29,24 +28,6 @@ export function storeColumns(group, columns) {
   else localStorage.removeItem(NAME + group);
 }
 
-/** Returns the columns that most people want first: names, numbers, short texts. */
-export function defaultColumns(fields) {
-  return fields
-    .filter((field) => kindOf(field) !== "object")
-    .map((field) => [rank(field), field])
-    .sort(([one], [other]) => other - one)
-    .slice(0, DEFAULT)
-    .map(([, field]) => column(field));
-}
-
-function rank(field) {
-  const kind = kindOf(field);
-  const isName = /(^|[._])(title|name|label|headline)$/i.test(field.path);
-  const isLong = (field.length?.median ?? 0) > 60;
-  const bonus = { number: 0.2, string: isLong ? -0.3 : 0.1, boolean: 0.05, array: -0.3 }[kind] ?? 0;
-  return field.fill_rate * 2 + (isName ? 2 : 0) + bonus - (field.path.includes(".") ? 0.2 : 0);
-}
-
 function kindOf(field) {
   const [kind] = Object.entries(field.kinds).sort(([, one], [, other]) => other - one)[0] ?? ["string"];
   return kind === "integer" ? "number" : kind.replace("empty_", "");
@@ -61,9 +42,15 @@ async function loadTags(group, signal) {
   return [...names].map((name) => ({ path: `$.tags${/^[^\s.[\]"\\$]+$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`}`, kinds: {} }));
 }
 
+/** Returns the fields of the group, and the tags of its newest outputs. */
+async function loadFields(group, signal) {
+  const [{ fields }, tags] = await Promise.all([get(path`v1/groups/${group}/fields`, {}, signal), loadTags(group, signal)]);
+  return [...fields, ...tags];
+}
+
 /** A dialog in which the person chooses columns. onDone(null) goes back to the usual ones. */
-export function ColumnDialog({ group, fields, columns, onDone, onClose }) {
-  const tags = useLoad((signal) => loadTags(group, signal), [group]).data ?? [];
+export function ColumnDialog({ group, columns, onDone, onClose }) {
+  const fields = useLoad((signal) => loadFields(group, signal), [group]);
   const [chosen, setChosen] = useState(columns);
   const paths = new Set(chosen.map((one) => one.path));
   const isFull = chosen.length >= MAX;
@@ -74,19 +61,23 @@ export function ColumnDialog({ group, fields, columns, onDone, onClose }) {
     <${Button} kind="primary" onClick=${() => onDone(chosen)}>Show ${chosen.length} columns<//>`;
   return html`<${Dialog} title="Columns" onClose=${onClose} actions=${actions}>
     <p class="muted">Choose up to ${MAX}, in the order in which to show them. The percentage says how many outputs have a value.</p>
-    ${fields.length === 0 && html`<${Empty} icon="fields" title="No fields yet">The fields are counted when outputs are stored.<//>`}
-    <ul class="outputs-fields">
-      ${[...fields, ...tags].map(
-        (field) => html`<li key=${field.path}>
-          <${Checkbox}
-            label=${html`<${Text}>${fieldName(field.path)}<//>`}
-            checked=${paths.has(field.path)}
-            disabled=${isFull && !paths.has(field.path)}
-            onValue=${(value) => change(field, value)}
-          />
-          <small class="muted">${kindOf(field)}${field.fill_rate === undefined ? "" : ` · ${percent(field.fill_rate)}`}</small>
-        </li>`,
-      )}
-    </ul>
+    <${Loaded} state=${fields}>
+      ${(found) =>
+        found.length
+          ? html`<ul class="outputs-fields">
+              ${found.map(
+                (field) => html`<li key=${field.path}>
+                  <${Checkbox}
+                    label=${html`<${Text}>${fieldName(field.path)}<//>`}
+                    checked=${paths.has(field.path)}
+                    disabled=${isFull && !paths.has(field.path)}
+                    onValue=${(value) => change(field, value)}
+                  />
+                  <small class="muted">${kindOf(field)}${field.fill_rate === undefined ? "" : ` · ${percent(field.fill_rate)}`}</small>
+                </li>`,
+              )}
+            </ul>`
+          : html`<${Empty} icon="fields" title="No fields yet">The fields are counted when outputs are stored.<//>`}
+    <//>
   <//>`;
 }

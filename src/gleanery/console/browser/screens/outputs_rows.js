@@ -9,10 +9,11 @@ const MAX_EMPTY_PAGES = 10; // after so many pages without a match, the person d
 /**
  * A window on the outputs, newest first. fetchPage(query, signal, headers) loads a page of the service.
  * After each change it calls onChange. newer and older are null where the outputs end.
+ * columns: [{ path, kind }, …]. If they are null, the first rows say which fit.
  */
 export class RowWindow {
-  constructor(fetchPage, onChange) {
-    Object.assign(this, { fetchPage, onChange, rows: [], pages: [], newest: null, oldest: null });
+  constructor(fetchPage, onChange, columns) {
+    Object.assign(this, { fetchPage, onChange, columns, rows: [], pages: [], newest: null, oldest: null });
     Object.assign(this, { error: null, retry: null, isLoaded: false, emptyPages: 0, version: 0, jumps: 0, seen: 0 });
     this.loading = {};
   }
@@ -79,7 +80,7 @@ export class RowWindow {
 
   /** Loads what was stored since the person has seen the newest output, without showing it. */
   loadNewest(signal) {
-    return this.fetchPage({ after: this.seen, limit: 2 * PAGE_ROWS }, signal, BACKGROUND);
+    return this.#fetch({ after: this.seen, limit: 2 * PAGE_ROWS }, signal, BACKGROUND);
   }
 
   /** Adds a page from loadNewest above the first row. */
@@ -109,12 +110,21 @@ export class RowWindow {
     this.loading = {};
   }
 
+  async #fetch(query, ...rest) {
+    const { columns } = this;
+    const page = await this.fetchPage({ ...query, columns: columns && JSON.stringify(columns.map((column) => column.path)) }, ...rest);
+    if (columns || !page.rows.length) return page;
+    if (this.columns) return this.#fetch(query, ...rest); // another page has come first: all have the same columns
+    this.columns = page.columns;
+    return page;
+  }
+
   async #load(name, query, retry, use) {
     const controller = new AbortController();
     this.loading[name] = controller;
     Object.assign(this, { error: null, retry: null });
     try {
-      const page = await this.fetchPage({ limit: PAGE_ROWS, ...query }, controller.signal);
+      const page = await this.#fetch({ limit: PAGE_ROWS, ...query }, controller.signal);
       if (controller.signal.aborted) return;
       use(page);
       delete this.loading[name];

@@ -1,7 +1,7 @@
 // All sessions: the hosts and profiles with cookies or local storage, and who uses them now.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { BACKGROUND, get, path, remove, send } from "../api.js";
+import { BACKGROUND, get, jsonOf, path, remove, send } from "../api.js";
 import { number, plural } from "../format.js";
 import { useKeys } from "../keys.js";
 import { useLoad } from "../load.js";
@@ -27,7 +27,7 @@ export function rights({ scopes }) {
 async function loadPage(host, cursor, signal) {
   const response = await send("GET", "v1/sessions", { query: { domain: host, cursor, limit: 100 }, signal });
   const link = /<([^>]+)>/.exec(response.headers.get("link") ?? "")?.[1];
-  return { items: await response.json(), next: link && new URL(link).searchParams.get("cursor") };
+  return { items: await jsonOf(response), next: link && new URL(link).searchParams.get("cursor") };
 }
 
 export function Sessions({ session }) {

@@ -1,7 +1,7 @@
 // The import of a session: a document is pasted or dropped, previewed without values, and stored.
 
 import { html, useRef, useState } from "../vendor/preact.js";
-import { send } from "../api.js";
+import { jsonOf, send } from "../api.js";
 import { bytes, number, plural } from "../format.js";
 import { useAction, useLoad } from "../load.js";
 import { Button, Checkbox, Field, SelectField, TextField } from "../ui/controls.js";
@@ -54,7 +54,7 @@ function usePreview(source, options) {
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
     if (signal.aborted) return null;
     const response = await sendDocument(source, options, { signal }, { dry_run: "true" });
-    return { result: await response.json(), etag: response.headers.get("etag") };
+    return { result: await jsonOf(response), etag: response.headers.get("etag") };
   }, [source, ...Object.values(options)]);
 }
 
