@@ -51,7 +51,7 @@ def audit_of(service: Service, token: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_a_login_sets_a_cookie_that_only_this_host_gets(stranger: Client, token: str) -> None:
-    answer = sign_in(stranger, token=token)
+    answer = sign_in(stranger, token=token, stay=False)
     name, _, rest = answer.headers["set-cookie"].partition("=")
     assert re.fullmatch("__Host-gleanery-[0-9a-f]{8}", name)
     assert rest.split("; ")[1:] == ["Path=/", "Secure", "HttpOnly", "SameSite=Strict"]
@@ -62,7 +62,7 @@ def test_a_login_sets_a_cookie_that_only_this_host_gets(stranger: Client, token:
 
 def test_a_cookie_that_stays_ends_with_the_longest_session(stranger: Client, token: str) -> None:
     """Later the service refuses it in any case, so the browser need not keep it."""
-    answer = sign_in(stranger, token=token, stay=True)
+    answer = sign_in(stranger, token=token)
     assert answer.headers["set-cookie"].endswith(f"; Max-Age={7 * DAY}")
     assert status(stranger, credentials(answer)) == 200
 

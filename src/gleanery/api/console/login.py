@@ -50,8 +50,8 @@ class Login(Input):
     token: Text | None = Field(default=None, max_length=200)
     link: Text | None = Field(default=None, max_length=200)
     person: Text | None = Field(default=None, max_length=_MAX_NAME)
-    stay: bool = False
-    """True keeps the cookie when the browser ends."""
+    stay: bool = True
+    """False removes the cookie when the browser ends."""
 
 
 class SignOut(Input):

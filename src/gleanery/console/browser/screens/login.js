@@ -27,7 +27,9 @@ export function Login() {
   const [person, setPerson] = useState(localStorage.getItem(NAME) ?? "");
   const [stay, setStay] = useState(true);
   const { submit, isBusy, error } = useAction(async () => {
-    const answer = await post("console/api/login", { person: invited ?? person, stay, ...(link ? { link } : proofOf(token)) });
+    const proof = link ? { link } : proofOf(token);
+    // Sent only if it differs from the default: during an upgrade, an older node does not know it.
+    const answer = await post("console/api/login", { person: invited ?? person, ...(stay ? {} : { stay }), ...proof });
     await checkCookie(answer.key);
     if (!invited) localStorage.setItem(NAME, person);
     // The link works once, so it does not stay in the history of the browser.
