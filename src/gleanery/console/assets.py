@@ -25,7 +25,17 @@ _STYLES = "console.css"
 _STYLE_ORDER = ("base.css", "shell.css", "ui/", "screens/")
 """A later style sheet can change what an earlier one says."""
 _COMMENT_LINES = re.compile(r"^[ \t]*(?://.*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/[ \t]*)$", re.MULTILINE)
-_COMMENT_ENDS = re.compile(r"(?<=[;{,)]) // [^`'\"\n]*$", re.MULTILINE)
+# What stays as it is in a module, and the signs that begin or end a template literal.
+_MODULE_PARTS = re.compile(
+    r"""
+    "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
+    | (?<=[\s(,=:\[!&|?{};])/(?![\s/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*
+    | (?P<comment>//.*) | (?P<sign>[`{}])
+    """,
+    re.VERBOSE,
+)
+_LITERAL = re.compile(r"(?:[^`\\$]|\\[\s\S]|\$(?!\{))*(?:`|\$\{)")
+_MODULE_SPACES = re.compile(r"(?<![\w$#+-])[ ]+|[ ]+(?![\w$#+-])")
 _STYLE_SPACES = re.compile(r"\s*([{};,>])\s*|(?<=:)\s+")
 _INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
 
@@ -96,7 +106,33 @@ def shorten(path: str, content: bytes) -> bytes:
     text = _COMMENT_LINES.sub(lambda found: "\n" * found[0].count("\n"), content.decode())
     if path.endswith(".css"):
         return _STYLE_SPACES.sub(r"\1", text.strip()).encode()
-    return _INDENTATION.sub("", _COMMENT_ENDS.sub("", text)).encode()
+    return _without_spaces(_INDENTATION.sub("", text)).encode()
+
+
+def _without_spaces(text: str) -> str:
+    """Leave out the spaces of a module that separate no words, and comments behind code.
+
+    In markup, only the space before the end of an empty element is left out.
+    """
+    kept: list[str] = []
+    goes_on: list[bool] = []  # of each open brace: a template literal goes on after it
+    at = 0
+    while (part := _MODULE_PARTS.search(text, at)) is not None:
+        kept.append(_MODULE_SPACES.sub("", text[at : part.start()]))
+        at = part.end()
+        if part["comment"] is not None:
+            continue
+        kept.append(part[0])
+        if part["sign"] == "{":
+            goes_on.append(False)
+        elif part["sign"] == "`" or (part["sign"] == "}" and goes_on.pop()):
+            literal = _LITERAL.match(text, at)
+            assert literal is not None, text[at:]
+            kept.append(literal[0].replace(" />", "/>"))
+            at = literal.end()
+            if literal[0].endswith("{"):
+                goes_on.append(True)
+    return "".join(kept) + _MODULE_SPACES.sub("", text[at:])
 
 
 def _page(version: str, found: dict[str, Asset]) -> bytes:
