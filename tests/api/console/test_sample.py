@@ -244,7 +244,7 @@ def test_the_work_for_an_output_grows_with_its_fields_only() -> None:
             for sign in (1, -1)
         ]
         changes = json.dumps([{"path": f"field{n}"} for n in range(0, fields, 2)]).encode()
-        found = SampledOutput("changed", None, texts[1], texts[0], changes)
+        found = SampledOutput("changed", None, texts[1], texts[0], changes, 1, 1)
         profile = cProfile.Profile()
         profile.runcall(console_sample._compare, found, texts[1])
         return sum(entry.callcount for entry in profile.getstats())

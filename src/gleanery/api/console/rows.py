@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
-from gleanery.api.console.values import CELL, Node, parse, truncate
+from gleanery.api.console.values import CELL, Node, names_in_item, parse, truncate
 from gleanery.api.context import RequestContext, Response
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
@@ -19,13 +19,12 @@ from gleanery.storage.files.references import escape_markers
 from gleanery.storage.history.update_fields import FieldReader, Update
 from gleanery.storage.outputs import grid_pages
 from gleanery.storage.outputs.grid_pages import END, Version
-from gleanery.values import countries, field_paths
+from gleanery.values import countries
 from gleanery.values.json_text import decode, encode
 
 _MAX_COLUMNS = 30
 _MAX_BYTES = 8 * 1024 * 1024  # of stored items; a browser gets much less
 _MAX_URL = 300
-_TAGS = "$.tags"
 _APPROVAL = "$.is_approved"
 
 
@@ -37,15 +36,8 @@ def _columns(text: str) -> str:
     if len(paths) > _MAX_COLUMNS:
         raise ValueError(f"must have at most {_MAX_COLUMNS} field paths")
     for path in paths:
-        _names(path)
+        names_in_item(path)
     return text
-
-
-def _names(path: str) -> list[str]:
-    """Returns the names of a path in an item: ``$.tags.country`` is outside ``data``."""
-    if path != _TAGS and not path.startswith((f"{_TAGS}.", f"{_TAGS}[")):
-        return ["data", *field_paths.names(path)]
-    return ["tags", *field_paths.names(path.removeprefix(_TAGS).removeprefix("."))]
 
 
 class RowQuery(OutputFilters):
@@ -138,7 +130,7 @@ class _Page:
         self._reader: FieldReader | None = None
         query = context.query
         paths: list[str] = decode(query.columns.encode())
-        self._columns = {path: _names(path) for path in paths}
+        self._columns = {path: names_in_item(path) for path in paths}
         # The earlier states of the approved view are not kept.
         self._has_changes = query.changes == "true" and query.view == "full"
 
@@ -153,7 +145,7 @@ class _Page:
         updates = [
             Update(version.seq, version.created_seq, version.item, version.identity)
             for version in versions
-            if version.is_update and version.seq == version.version_seq
+            if version.is_update
         ]
         return await reader.read_newest(updates) if updates else {}
 
