@@ -106,6 +106,10 @@ return a - -b +(c/d)+ html`<${A} b=${{c:`d ${e?f:"g"} h`}}/> i`+`j  k`;
     assert assets.shorten("x.js", source) == served
 
 
+def test_the_icon_is_served_as_it_is() -> None:
+    assert SERVED["icon.svg"] == FILES["icon.svg"]
+
+
 def test_the_served_style_sheet_has_all_rules() -> None:
     styles = [text for path, text in FILES.items() if path.endswith(".css")]
     written = [re.sub(r"/\*[\s\S]*?\*/|\s", "", text) for text in styles]

@@ -432,6 +432,22 @@ def test_a_position_that_is_gone_offers_a_new_sample(client: Client, console: Co
     expect(console.page.get_by_text("0/2 decided")).to_be_visible()
 
 
+def test_a_sample_whose_outputs_are_all_deleted_offers_a_new_one(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 1)
+    page = open_review(console)
+    page.keyboard.press("a")
+    expect(page.get_by_text("1/1 decided")).to_be_visible()
+    client.store("group", product(5))
+    [old] = [one["output_id"] for one in client.items("group") if one["data"]["stock"] == 0]
+    assert client.delete(f"/v1/outputs/group/{old}").status_code == 200
+    page.reload()
+    expect(page.get_by_text("There is no output to review")).to_be_visible()
+    page.get_by_role("button", name="New sample").click()
+    expect(page.get_by_text("0/1 decided")).to_be_visible()
+
+
 def test_decisions_that_cannot_be_stored_are_said(client: Client, console: ConsolePage) -> None:
     store(client, 2)
     page = open_review(console)

@@ -13,7 +13,7 @@ from tests.support.service import Client
 _PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-_PATTERN = re.compile(r'\bpattern: "([^"]*)"')
+_PATTERN = re.compile(r'\bpattern: ?"([^"]*)"')
 
 
 def screen_patterns() -> list[str]:

@@ -101,8 +101,8 @@ def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
 
 def shorten(path: str, content: bytes) -> bytes:
     """Leave out comments and spaces. Every line of a module keeps its number, so errors name it."""
-    if path.startswith("vendor/"):
-        return content  # its hash is known
+    if path.startswith("vendor/") or path.endswith(".svg"):
+        return content  # the hash of the vendored file is known
     text = _COMMENT_LINES.sub(lambda found: "\n" * found[0].count("\n"), content.decode())
     if path.endswith(".css"):
         return _STYLE_SPACES.sub(r"\1", text.strip()).encode()

@@ -61,16 +61,17 @@ export function Review({ group, job, query, session }) {
     carryOver([...key, seed], [...key, next]);
     go(["groups", group, "review", job], { size: query.size, seed: next });
   };
+  const renew = html`<p class="actions"><${Button} onClick=${onRenew}>New sample<//></p>`; // the outputs or the position are gone
   const options = SIZES.map((one) => [one, String(one)]);
   const sizes = html`<div class="review-size">Sample <${Choice} label="Size of the sample" value=${size} onValue=${resize} options=${options} /></div>
     <${Button} kind="quiet" onClick=${() => goOn(group, job)}>Next job <${Icon} name="arrow" /><//>`;
   return html`<${Page} wide title=${job} crumbs=${[["Inbox", ["inbox"]], [useGroupName(group), ["groups", group]]]} note=${html`<${Note} sample=${sample.data} history=${history} />`} actions=${sizes}>
-    ${[410, 422].includes(sample.error?.status) && html`<p class="actions"><${Button} onClick=${onRenew}>New sample<//></p>`}
+    ${[410, 422].includes(sample.error?.status) && renew}
     <${Loaded} state=${sample}>
       ${(data) =>
         data.sample.length
           ? html`<${Sample} key=${`${data.seed} ${data.size}`} ...${{ group, job, session, history, leave, onRenew, onReload: sample.reload, sample: data }} />`
-          : html`<${Empty} icon="review" title="This job has no outputs">There is nothing to review until a scraper stores outputs.<//>`}
+          : html`<${Empty} icon="review" title="There is no output to review">${renew}<//>`}
     <//>
   <//>`;
 }
@@ -171,7 +172,7 @@ function Work({ group, job, session, history, sample, leave, sendingKey, sent, o
   leave.current = actions.keepDraft;
   useEffect(() => () => leave.current(), []);
   useEffect(() => {
-    if (work.dropped) notify(`${plural(work.dropped, "decision")} not taken over: the outputs changed, or are not in this sample.`);
+    if (work.dropped) notify(`${plural(work.dropped, "decision")} not taken over: changed, or not in this sample.`);
   }, []);
   const newer = useNewer(history, sent, sample.about);
   const summary = summarize(sample, work.decisions);
