@@ -13,12 +13,12 @@ from tests.support.service import Client
 _PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-_PATTERN = re.compile(r'\bpattern: ?"([^"]*)"')
+_PATTERN = re.compile(r'\bpattern: "([^"]*)"')
 
 
 def screen_patterns() -> list[str]:
     """Patterns of all screens, from the file that lists them."""
-    found = _PATTERN.findall(assets.load().files["screens.js"].content.decode())
+    found = _PATTERN.findall(dict(assets.read_sources())["screens.js"].decode())
     assert found
     return found
 

@@ -24,20 +24,24 @@ _MEDIA_TYPES = {
 _STYLES = "console.css"
 _STYLE_ORDER = ("base.css", "shell.css", "ui/", "screens/")
 """A later style sheet can change what an earlier one says."""
-_COMMENT_LINES = re.compile(r"^[ \t]*(?://.*|/\*[^*]*(?:\*(?!/)[^*]*)*\*/[ \t]*)$", re.MULTILINE)
-# What stays as it is in a module, and the signs that begin or end a template literal.
-_MODULE_PARTS = re.compile(
-    r"""
-    "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
-    | (?<=[\s(,=:\[!&|?{};])/(?![\s/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*
-    | (?P<comment>//.*) | (?P<sign>[`{}])
-    """,
+_STYLE_COMMENTS = re.compile(r"/\*[\s\S]*?\*/")
+_STYLE_SPACES = re.compile(r"\s*([{};,>])\s*|(?<=:)\s+")
+_INDENTATION = re.compile(r"(?<=\n)[ \t]+")
+# The parts of a module: code without literals and braces, a comment, a text, or a sign.
+_PART = re.compile(
+    r"""(?P<code>[^"'`{}/]+) | (?P<comment>//[^\n]*|/\*[\s\S]*?\*/)
+    | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' | [\s\S]""",
     re.VERBOSE,
 )
+_REGEX = re.compile(r"/(?![/*])(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/[a-z]*")
+_BEFORE_REGEX = (*"(,=:[!&|?{};>", "return")
 _LITERAL = re.compile(r"(?:[^`\\$]|\\[\s\S]|\$(?!\{))*(?:`|\$\{)")
-_MODULE_SPACES = re.compile(r"(?<![\w$#+-])[ ]+|[ ]+(?![\w$#+-])")
-_STYLE_SPACES = re.compile(r"\s*([{};,>])\s*|(?<=:)\s+")
-_INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
+# Spaces that are not between two words, or between two signs that would become one.
+_CODE_SPACES = re.compile(
+    r"""(?<![\w$#+-])[ \t]+ | [ \t]+(?![\w$#+-])
+    | (?<=[\w$#])[ \t]+(?=[+-]) | (?<=[+-])[ \t]+(?=[\w$#])""",
+    re.VERBOSE,
+)
 
 
 class Asset(NamedTuple):
@@ -101,38 +105,37 @@ def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
 
 def shorten(path: str, content: bytes) -> bytes:
     """Leave out comments and spaces. Every line of a module keeps its number, so errors name it."""
-    if path.startswith("vendor/") or path.endswith(".svg"):
-        return content  # the hash of the vendored file is known
-    text = _COMMENT_LINES.sub(lambda found: "\n" * found[0].count("\n"), content.decode())
     if path.endswith(".css"):
+        text = _STYLE_COMMENTS.sub("", content.decode())
         return _STYLE_SPACES.sub(r"\1", text.strip()).encode()
-    return _without_spaces(_INDENTATION.sub("", text)).encode()
+    if path.endswith(".js") and not path.startswith("vendor/"):  # the hash of that one is known
+        return "".join(_shorten_module(content.decode())).encode()
+    return content
 
 
-def _without_spaces(text: str) -> str:
-    """Leave out the spaces of a module that separate no words, and comments behind code.
-
-    In markup, only the space before the end of an empty element is left out.
-    """
-    kept: list[str] = []
+def _shorten_module(text: str) -> Iterator[str]:
+    """Yield the parts of a module without comments and unnecessary spaces, with all line breaks."""
+    at, last = 0, "{"
     goes_on: list[bool] = []  # of each open brace: a template literal goes on after it
-    at = 0
-    while (part := _MODULE_PARTS.search(text, at)) is not None:
-        kept.append(_MODULE_SPACES.sub("", text[at : part.start()]))
-        at = part.end()
-        if part["comment"] is not None:
-            continue
-        kept.append(part[0])
-        if part["sign"] == "{":
+    while at < len(text):
+        part = (last.endswith(_BEFORE_REGEX) and _REGEX.match(text, at)) or _PART.match(text, at)
+        assert part is not None
+        at, piece = part.end(), part[0]
+        if part.lastgroup == "code":
+            piece = _CODE_SPACES.sub("", piece)
+        elif part.lastgroup == "comment":
+            piece = "\n" * piece.count("\n")
+        yield piece
+        last = piece.strip() or last
+        if piece == "{":
             goes_on.append(False)
-        elif part["sign"] == "`" or (part["sign"] == "}" and goes_on.pop()):
+        elif piece == "`" or (piece == "}" and goes_on.pop()):
             literal = _LITERAL.match(text, at)
-            assert literal is not None, text[at:]
-            kept.append(literal[0].replace(" />", "/>"))
-            at = literal.end()
-            if literal[0].endswith("{"):
+            assert literal is not None
+            yield _INDENTATION.sub("", literal[0])
+            at, last = literal.end(), literal[0]
+            if last.endswith("{"):
                 goes_on.append(True)
-    return "".join(kept) + _MODULE_SPACES.sub("", text[at:])
 
 
 def _page(version: str, found: dict[str, Asset]) -> bytes:
