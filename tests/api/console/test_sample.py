@@ -244,7 +244,7 @@ def test_the_work_for_an_output_grows_with_its_fields_only() -> None:
             for sign in (1, -1)
         ]
         changes = json.dumps([{"path": f"field{n}"} for n in range(0, fields, 2)]).encode()
-        found = SampledOutput("changed", None, texts[1], texts[0], changes, 1, 1)
+        found = SampledOutput("changed", None, texts[1], texts[0], changes, 1, 1, b"")
         profile = cProfile.Profile()
         profile.runcall(console_sample._compare, found, texts[1])
         return sum(entry.callcount for entry in profile.getstats())
@@ -441,9 +441,12 @@ def test_all_fields_of_an_output_are_read_in_pages(client: Client, console: Cons
 def test_a_value_that_was_approved_after_the_sample_is_beside_the_version_before(
     client: Client, console: ConsoleClient
 ) -> None:
-    client.store("group", output(1, data={"price": 1}), output(2, data={"price": 1}))
+    id_ = client.post("/v1/files", params={"filename": "a.txt"}, content=b"a").json()["id"]
+    files = [{"field": "manual", "id": id_}]
+    client.store("group", output(1, data={"price": 1}, files=files), output(2, data={"price": 1}))
     review(client, "approved")
-    client.store("group", output(1, data={"price": 2}), output(3, data={"price": 3}))
+    changed = output(1, data={"price": 2}, files=files)
+    client.store("group", changed, output(3, data={"price": 3}))
     found = read(console)
     review(client, "approved")
     by_url = {one["source_url"][-1]: one for one in read_again(console, found)["sample"]}

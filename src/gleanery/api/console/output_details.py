@@ -255,7 +255,7 @@ async def output_value(context: RequestContext[ValueQuery, None]) -> Response:
         item = await single.read_approved_version(context.database, group, output_id)
     elif query.version == "before":
         value_seq = await single.read_value_seq(context.database, output_id)
-        item = await read_version_before(context, output_id, value_seq)
+        item = await read_version_before(context, parse_output_id(output_id), value_seq)
     if item is None:
         raise NotFound(("query", "version"), "The output has no other approved version")
     if query.stored is not None:  # read after the value, so that it is not older
@@ -267,14 +267,14 @@ async def output_value(context: RequestContext[ValueQuery, None]) -> Response:
 
 
 async def read_version_before(
-    context: RequestContext[Any, Any], output_id: str, value_seq: int
+    context: RequestContext[Any, Any], identity: bytes, value_seq: int
 ) -> bytes:
     """Returns the item before its present value. Raises NotFound and VersionExpired."""
     return await version_at.read_item(
         context.database,
         context.services.computations,
         context.path["group_id"],
-        parse_output_id(output_id),
+        identity,
         value_seq - 1,
         context.services.clock(),
     )

@@ -260,14 +260,11 @@ async def _with_version_before(
 
     Without it, somebody's approval would hide from other reviewers what has changed.
     """
-    if output.approved_item is not None or not output.value_seq <= as_of < output.seq:
-        return output
-    item = values.parse(output.item)
-    if not item["is_approved"]:
+    if not output.is_approved or not output.value_seq <= as_of < output.seq:
         return output
     with suppress(NotFound, VersionExpired):  # there was none, or it is no longer kept
         before = await output_details.read_version_before(
-            context, item["output_id"], output.value_seq
+            context, output.identity, output.value_seq
         )
         return output._replace(approved_item=before)
     return output

@@ -83,6 +83,11 @@ class SampledOutput(NamedTuple):
     """Position at which the value was stored."""
     seq: int
     """Position of the last change, which may be an approval."""
+    identity: bytes
+
+    @property
+    def is_approved(self) -> bool:
+        return self.item.endswith(b"true}")
 
 
 class Sample(NamedTuple):
@@ -292,7 +297,8 @@ async def _read_outputs(
         if approved_item is not None:
             key = job.database.organization_id
             fields = await job.computations.run(key, _compare, approved_item, item, max_bytes)
-        outputs.append(SampledOutput(reason, detail, item, approved_item, fields, value_seq, seq))
+        positions = (value_seq, seq, identity)
+        outputs.append(SampledOutput(reason, detail, item, approved_item, fields, *positions))
         max_bytes -= len(fields or b"")
     return Sample(position, job.output_count, outputs)
 
