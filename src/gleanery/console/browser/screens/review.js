@@ -1,6 +1,6 @@
 // The review of a job: a sample of its outputs, decided one after the other with single keys.
 
-import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { BACKGROUND, get, path, post } from "../api.js";
 import { plural } from "../format.js";
 import { useAction, useLoad, useReloadOnReturn } from "../load.js";
@@ -46,8 +46,9 @@ export function Review({ group, job, query, session }) {
   const loaded = useLoad(load, [group, job, seed, size]);
   const sample = loaded.data?.seed === seed ? loaded : { ...loaded, data: undefined }; // no key may decide in the sample before
   const as_of = sample.data?.cursor;
-  useEffect(() => {
-    if (as_of) replaceQuery({ ...query, seed, as_of });
+  // In the same step as the sample is shown: a key or Back after it must not meet another address.
+  useLayoutEffect(() => {
+    if (as_of && (query.seed !== seed || query.as_of !== String(as_of))) replaceQuery({ ...query, seed, as_of });
   }, [as_of, query.seed, query.as_of]);
   const history = useLoad((signal) => get(path`console/api/reviews/${group}`, { job_id: job }, signal), [group, job]);
   const leave = useRef(); // keeps an unfinished note, before another sample is shown
