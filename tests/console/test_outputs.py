@@ -254,7 +254,7 @@ def test_the_number_of_outputs_is_shown_without_counting(console: ConsolePage) -
     expect(state).to_contain_text("1 output")
 
 
-def test_an_approval_is_not_shown_as_a_change_of_the_value(
+def test_an_approval_is_not_a_change_of_the_value_and_does_not_hide_one(
     console: ConsolePage, shop: Client
 ) -> None:
     shop.store("approved", product(1), product(2))
@@ -266,7 +266,9 @@ def test_an_approval_is_not_shown_as_a_change_of_the_value(
         assert shop.post("/v1/reviews/approved", json=review).status_code == 200
     for name in ("Product 1", "Product 2"):
         expect(row(console, name).locator(".outputs-when")).to_contain_text("approved")
-    expect(rows(console).locator("ins")).to_have_count(0)
+    expect(row(console, "Product 1").locator(".outputs-when")).to_contain_text("approved, 1 field")
+    expect(row(console, "Product 1").locator("ins")).to_have_text("99")
+    expect(row(console, "Product 2").locator("ins")).to_have_count(0)
 
 
 def test_the_group_has_tabs_and_each_key_one_meaning(console: ConsolePage) -> None:

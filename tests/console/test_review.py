@@ -77,7 +77,7 @@ def test_100_decisions_need_at_most_110_keys(client: Client, console: ConsolePag
     expect(page.get_by_text("All outputs of the sample are decided")).to_be_visible()
     console.assert_quiet()
     keyboard.press("C", "Control+Enter")
-    expect(page.get_by_text("Job job is sent back, with 2 findings.")).to_be_visible()
+    expect(page.get_by_text("2 outputs of job job are sent back.")).to_be_visible()
     assert keyboard.count <= 110
     [made] = reviews(client)
     assert (made["status"], made["person"]) == ("changes_requested", "Anna Reviewer")
@@ -124,23 +124,29 @@ def test_flagged_outputs_are_sent_back_after_an_approval(
     assert sum(one["is_approved"] for one in client.items("group")) == 2
 
 
-def test_only_the_flagged_outputs_can_be_sent_back(client: Client, console: ConsolePage) -> None:
+@pytest.mark.parametrize(("key", "verb"), [("C", "Send back"), ("R", "Reject")])
+def test_a_refusal_applies_to_the_flagged_outputs_by_default(
+    client: Client, console: ConsolePage, key: str, verb: str
+) -> None:
     store(client, 3)
     review(client, "approved")
     page = open_review(console)
     page.keyboard.press("f")
-    page.keyboard.press("R")
+    page.keyboard.press(key)
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("button", name="Reject 3 outputs")).to_be_visible()
-    expect(dialog.get_by_text("Takes their approval back")).to_be_visible()
-    expect(dialog.get_by_role("button", name="All 3 outputs")).to_have_attribute(
-        "aria-pressed", "true"
-    )
-    dialog.get_by_role("button", name="Only the 1 flagged output").click()
+    only = dialog.get_by_role("button", name="Only the 1 flagged output")
+    expect(only).to_have_attribute("aria-pressed", "true")
     expect(dialog.get_by_text("Takes their approval back")).to_have_count(0)
-    dialog.get_by_role("button", name="Reject 1 output", exact=True).click()
+    dialog.get_by_role("button", name="All 3 outputs").click()
+    expect(dialog.get_by_role("button", name=f"{verb} 3 outputs")).to_be_visible()
+    expect(dialog.get_by_text("Takes their approval back")).to_be_visible()
+    only.click()
+    expect(dialog.get_by_role("button", name=f"{verb} 1 output", exact=True)).to_be_visible()
+    dialog.get_by_label("Comment").focus()
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
     assert sum(one["is_approved"] for one in client.items("group")) == 2
+    assert len(reviews(client)[-1]["output_ids"]) == 1
 
 
 def test_every_decision_can_be_undone(client: Client, console: ConsolePage) -> None:
@@ -208,7 +214,7 @@ def test_a_note_is_about_the_flag_or_the_output(client: Client, console: Console
         expect(page.get_by_role("dialog").get_by_text(note)).to_be_visible()
     expect(page.get_by_role("dialog").get_by_text("shop.example/0").first).to_be_visible()
     page.keyboard.press("Control+Enter")
-    expect(page.get_by_text("Job job is sent back, with 3 findings.")).to_be_visible()
+    expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
     found = {one["path"]: one["note"] for one in reviews(client)[0]["findings"]}
     assert found == {"price": "Wrong price", "stock": "Wrong stock", None: "All wrong"}
 
@@ -289,18 +295,166 @@ def test_decisions_survive_a_reload_and_hold_no_values(
     expect(page.get_by_text("3/20 decided")).to_be_visible()
 
 
-def test_a_decision_about_an_older_value_does_not_count(
+def sampled_in_order(page: Page) -> list[str]:
+    """Returns the source pages of the outputs, in the order of the review."""
+    place = page.locator(".review-move .muted")
+    count = int(place.inner_text().split()[-1])
+    while not place.inner_text().startswith("1 "):
+        page.keyboard.press("k")
+    found = []
+    for at in range(1, count + 1):
+        expect(place).to_have_text(f"{at} of {count}")
+        found.append(page.locator(".review-about a.source").inner_text())
+        page.keyboard.press("j")
+    return found
+
+
+def test_a_reload_keeps_the_sample_while_outputs_arrive_and_change(
     client: Client, console: ConsolePage
 ) -> None:
+    store(client, 60)
+    page = open_review(console, f"{ROUTE}?size=20&seed=s")
+    page.wait_for_url("**as_of=*")
+    for key in "aaaaa2j":
+        page.keyboard.press(key)
+    expect(page.get_by_text("6/20 decided")).to_be_visible()
+    before, address = sampled_in_order(page), page.url
+    client.store("group", *(product(number) for number in range(60, 200)))
+    page.reload()
+    expect(page.get_by_text("6/20 decided")).to_be_visible()
+    expect(page.get_by_text("7 of 20")).to_be_visible()
+    expect(page.get_by_text("the job has 200 outputs instead of 60")).to_be_visible()
+    assert (sampled_in_order(page), page.url) == (before, address)
+    page.keyboard.press("A")
+    page.get_by_role("button", name="Approve 60 outputs").click()
+    text = "1 output of job job is sent back. 140 outputs arrived or changed later"
+    expect(page.get_by_text(text)).to_be_visible()
+    assert sum(one["is_approved"] for one in client.items("group")) == 59
+
+
+def test_a_decision_stays_with_the_version_that_was_seen(
+    client: Client, console: ConsolePage
+) -> None:
+    """A scraper stores a new value of an output that is decided, and of one that is open."""
+    store(client, 3)
+    page = open_review(console)
+    for key in "aa":
+        page.keyboard.press(key)
+    expect(page.get_by_text("2/3 decided")).to_be_visible()
+    urls = sampled_in_order(page)
+    decided, undecided = (int(urls[at].rpartition("/")[2]) for at in (0, 2))
+    client.store("group", product(decided, price=1), product(undecided, price=2))
+    page.reload()
+    expect(page.get_by_text("2/3 decided")).to_be_visible()
+    expect(page.get_by_text("2 outputs of it changed")).to_be_visible()
+    expect(page.get_by_text("3 of 3")).to_be_visible()
+    expect(page.get_by_text("Newer than the sample: not covered")).to_be_visible()
+    expect(page.get_by_text("Not decided")).to_be_visible()
+    page.keyboard.press("2")  # a finding about the later value
+    for key in "kk":
+        page.keyboard.press(key)
+    expect(page.get_by_text("OK: the value before")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="price")).to_contain_text("1")
+    page.keyboard.press("A")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("1 finding")).to_be_visible()
+    expect(dialog.get_by_label("flagged")).to_have_count(0)  # it cannot be sent back
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("2 outputs arrived or changed later")).to_be_visible()
+    approved = {one["data"]["stock"]: one["is_approved"] for one in client.items("group")}
+    assert sorted(number for number in approved if not approved[number]) == sorted(
+        [decided, undecided]
+    )
+    [made] = reviews(client)
+    assert [one["path"] for one in made["findings"]] == ["price"]
+
+
+def test_what_changes_during_a_review_is_marked_without_a_reload(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 3)
+    page = open_review(console)
+    expect(page.get_by_text("0/3 decided")).to_be_visible()
+    shown, other = (int(url.rpartition("/")[2]) for url in sampled_in_order(page)[:2])
+    while not page.get_by_text("1 of 3").is_visible():
+        page.keyboard.press("k")
+    ids = {one["data"]["stock"]: one["output_id"] for one in client.items("group")}
+    client.store("group", product(shown, price=99))
+    assert client.delete(f"/v1/outputs/group/{ids[other]}").status_code == 200
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # comes back to the tab
+    expect(page.get_by_text("Has a newer value")).to_be_visible()
+    expect(page.get_by_text("1 output of it deleted")).to_be_visible()
+    price = page.get_by_role("row").filter(has_text="price")
+    expect(price).to_contain_text("12.5")
+    page.keyboard.press("a")
+    expect(page.get_by_text("2 of 3")).to_be_visible()
+    expect(page.get_by_text("Deleted", exact=True)).to_be_visible()
+    page.keyboard.press("k")
+    page.get_by_role("button", name="Show it").click()
+    expect(price).to_contain_text("99")
+    expect(page.get_by_text("OK: the value before")).to_be_visible()
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+
+
+def test_a_new_sample_takes_over_what_still_holds(client: Client, console: ConsolePage) -> None:
+    store(client, 3)
+    page = open_review(console)
+    for key in "aaa":
+        page.keyboard.press(key)
+    expect(page.get_by_text("3/3 decided")).to_be_visible()
+    first = page.url
+    client.store("group", product(1, price=1), product(7))
+    page.reload()
+    page.get_by_role("button", name="New sample").click()
+    expect(page.get_by_text("2/4 decided")).to_be_visible()
+    expect(page.get_by_text("1 decision not taken over")).to_be_visible()
+    expect(page.get_by_role("button", name="New sample")).to_have_count(0)
+    assert page.url != first
+    page.go_back()
+    expect(page.get_by_text("3/3 decided")).to_be_visible()
+    page.go_forward()
+    expect(page.get_by_text("2/4 decided")).to_be_visible()
+    for key in "aa":
+        page.keyboard.press(key)
+    expect(page.get_by_text("4/4 decided")).to_be_visible()
+    page.keyboard.press("A")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("Job job is approved.")).to_be_visible()
+    assert all(one["is_approved"] for one in client.items("group"))
+    assert page.evaluate("Object.keys(localStorage).filter((n) => n.includes('.review '))") == []
+
+
+def test_a_position_that_is_gone_offers_a_new_sample(client: Client, console: ConsolePage) -> None:
     store(client, 2)
+    console.open(f"{ROUTE}?seed=s&as_of=9000000000000000")
+    expect(console.page.get_by_text("This position is after the last change")).to_be_visible()
+    console.page.get_by_role("button", name="New sample").click()
+    expect(console.page.get_by_text("0/2 decided")).to_be_visible()
+
+
+def test_a_sample_whose_outputs_are_all_deleted_offers_a_new_one(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 1)
     page = open_review(console)
     page.keyboard.press("a")
-    page.keyboard.press("a")
-    expect(page.get_by_text("2/2 decided")).to_be_visible()
-    client.store("group", product(1, price=1))
+    expect(page.get_by_text("1/1 decided")).to_be_visible()
+    client.store("group", product(5))
+    [old] = [one["output_id"] for one in client.items("group") if one["data"]["stock"] == 0]
+    assert client.delete(f"/v1/outputs/group/{old}").status_code == 200
     page.reload()
+    expect(page.get_by_text("There is no output to review")).to_be_visible()
+    page.get_by_role("button", name="New sample").click()
+    expect(page.get_by_text("0/1 decided")).to_be_visible()
+
+
+def test_decisions_that_cannot_be_stored_are_said(client: Client, console: ConsolePage) -> None:
+    store(client, 2)
+    page = open_review(console)
+    page.evaluate("() => { Storage.prototype.setItem = () => { throw new Error('full') } }")
+    page.keyboard.press("a")
+    expect(page.get_by_text("Your decisions cannot be stored")).to_be_visible()
     expect(page.get_by_text("1/2 decided")).to_be_visible()
-    expect(page.get_by_text("1 decision about older values no longer count")).to_be_visible()
 
 
 def test_the_source_opens_in_a_new_tab(client: Client, console: ConsolePage) -> None:
@@ -537,7 +691,10 @@ def test_a_deleted_flagged_output_does_not_stop_the_review(
 def test_a_sent_review_does_not_look_failed(client: Client, console: ConsolePage) -> None:
     store(client, 1)
     page = open_review(console)
-    page.route("**/console/api/reviews/**", lambda route: route.abort())
+    is_sent: list[bool] = []
+    page.on("request", lambda request: is_sent.append("/v1/reviews/" in request.url))
+    fail = lambda route: route.abort() if any(is_sent) else route.continue_()  # noqa: E731
+    page.route("**/console/api/reviews/**", fail)
     page.keyboard.press("A")
     page.keyboard.press("Control+Enter")
     expect(page.get_by_text("Job job is approved.")).to_be_visible()
@@ -736,3 +893,133 @@ def test_a_review_by_somebody_else_is_said(client: Client, console: ConsolePage)
     expect(page.locator(".head").get_by_text("Changes requested")).to_be_visible()
     page.get_by_role("button", name="Next job").click()
     page.wait_for_url("**#/inbox")
+
+
+@pytest.mark.parametrize("status", ["changes_requested", "rejected"])
+def test_an_approval_over_a_newer_refusal_asks(
+    client: Client, console: ConsolePage, status: str
+) -> None:
+    store(client, 2)
+    review(client, "rejected")  # known when the review begins
+    page = open_review(console)
+    expect(page.locator(".head").get_by_text("Rejected")).to_be_visible()
+    page.keyboard.press("a")
+    page.keyboard.press("A")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    review(client, status)  # after the dialog was opened
+    page.reload()
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+    page.keyboard.press("A")
+    page.keyboard.press("Control+Enter")
+    expect(dialog.get_by_text("Approve anyway?")).to_be_visible()
+    assert [one["status"] for one in reviews(client)] == ["rejected", status]
+    dialog.get_by_role("button", name="Approve 2 outputs anyway").click()
+    expect(page.get_by_text("Job job is approved.")).to_be_visible()
+    assert [one["status"] for one in reviews(client)] == ["rejected", status, "approved"]
+
+
+def test_an_approval_over_a_known_refusal_does_not_ask(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 2)
+    review(client, "rejected")
+    page = open_review(console)
+    expect(page.locator(".head").get_by_text("Rejected")).to_be_visible()
+    page.keyboard.press("A")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("Job job is approved.")).to_be_visible()
+
+
+def test_a_change_far_inside_a_long_text_is_visible(client: Client, console: ConsolePage) -> None:
+    start, end = "The same beginning. " * 40, " and the same end." * 2000
+    hostile = "<img src=x onerror=alert(1)>"
+    client.store("group", product(0, text=f"{start}cold{end}", list=[*range(50), "old"]))
+    review(client, "approved")
+    changed = product(0, text=f"{start}{hostile}{end}", list=[*range(50), "new"])
+    client.store("group", changed)
+    page = open_review(console)
+    text = page.get_by_role("row").filter(has_text="text").first
+    expect(text.locator(".review-was")).to_contain_text("cold")
+    expect(text.locator(".review-now")).to_contain_text(hostile)
+    elements = page.get_by_role("row").filter(has_text="list").first
+    expect(elements.locator(".review-was")).to_contain_text("old")
+    expect(elements.locator(".review-now")).to_contain_text("new")
+    now = text.locator(".review-now")
+    expect(now).not_to_contain_text(start)
+    now.get_by_role("button", name="Show all").click()
+    expect(now).to_contain_text(f"{start}{hostile}")
+    now.get_by_role("button", name="Show more").click()
+    expect(now).to_contain_text(end[-15_000:])
+    was = text.locator(".review-was")
+    was.get_by_role("button", name="Show all").click()
+    expect(was).to_contain_text(f"{start}cold")
+    elements.locator(".review-now").get_by_role("button", name="Show all").click()
+    expect(elements.locator(".review-now")).to_contain_text("[0,1,2,3")
+    assert console.violations() == []
+    assert page.locator("main img").count() == 0
+    console.assert_quiet()
+
+
+def test_the_whole_text_is_of_the_value_that_is_shown(client: Client, console: ConsolePage) -> None:
+    long = "x" * 1000
+    client.store("group", product(0, title=f"{long} first"), product(1, title=f"{long} other"))
+    page = open_review(console)
+    title = page.get_by_role("row").filter(has_text="title")
+    title.get_by_role("button", name="Show all").click()
+    expect(title).to_contain_text(long)
+    page.keyboard.press("j")  # not the text of the output before
+    expect(title.get_by_role("button", name="Show all")).to_be_visible()
+    client.store("group", product(0, title=f"{long} second"), product(1, title=f"{long} second"))
+    title.get_by_role("button", name="Show all").click()
+    expect(title.get_by_text("The output has a newer value")).to_be_visible()
+    expect(title.get_by_text("second")).to_have_count(0)
+
+
+def test_fields_beyond_the_first_hundred_can_be_opened(
+    client: Client, console: ConsolePage
+) -> None:
+    many = {f"field{n}": n for n in range(700)}
+    client.store("group", output(1, data=many))
+    review(client, "approved")
+    client.store("group", output(1, data=many | {"field3": "new"}))
+    page = open_review(console)
+    flag = page.get_by_role("button", name="Flag field699", exact=True)
+    expect(flag).to_have_count(0)
+    page.get_by_role("button", name="Show 600 more fields").click()
+    page.get_by_role("button", name="Show 200 more fields").click()
+    flag.click()
+    expect(flag).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="more field")).to_have_count(0)
+    assert page.locator(".review-fields tbody tr").count() == 700
+    page.keyboard.press("d")
+    expect(page.get_by_text("699 unchanged fields hidden")).to_be_visible()
+    page.keyboard.press("C")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text("1 output of job job is sent back.")).to_be_visible()
+    assert [one["path"] for one in reviews(client)[-1]["findings"]] == ["field699"]
+
+
+def test_an_approval_by_somebody_else_does_not_hide_what_changed(
+    client: Client, console: ConsolePage
+) -> None:
+    many = {f"field{n}": n for n in range(120)}
+    long = "x" * 2000
+    client.store("group", product(0, **many, title=f"{long} old"))
+    review(client, "approved")
+    client.store("group", product(0, **many, title=f"{long} new", price=99))
+    page = open_review(console)
+    price = page.get_by_role("row").filter(has_text="price")
+    expect(price.locator(".review-was")).to_contain_text("12.5")
+    review(client, "approved")
+    page.reload()
+    expect(page.get_by_text("This value is approved")).to_be_visible()
+    expect(price.locator(".review-was")).to_contain_text("12.5")
+    expect(price.locator(".review-now")).to_contain_text("99")
+    before = page.get_by_role("row").filter(has_text="title").locator(".review-was")
+    expect(before).to_contain_text("old")
+    before.get_by_role("button", name="Show all").click()
+    expect(before).to_contain_text(f"{long} old")
+    page.get_by_role("button", name="more field").click()
+    page.keyboard.press("d")
+    expect(page.get_by_text("122 unchanged fields hidden")).to_be_visible()

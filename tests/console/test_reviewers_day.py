@@ -56,7 +56,8 @@ def test_a_reviewers_day(service: Service, browser: Browser) -> None:
         keyboard.press("C")
         expect(page.get_by_role("dialog").get_by_text("2 findings")).to_be_visible()
         keyboard.type("Prices are in cents")
-        keyboard.press("Control+Enter")
+        page.get_by_role("button", name="All 3 outputs").click()
+        page.get_by_role("button", name="Send back 3 outputs").click()
         expect(page.get_by_text("Job mugs is sent back, with 2 findings.")).to_be_visible()
 
         expect(page.get_by_role("heading", name="plates", exact=True)).to_be_visible()

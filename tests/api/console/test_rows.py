@@ -196,7 +196,7 @@ def test_changed_cells_show_only_the_newest_version(client: Client, console: Con
     assert row["changed"] == {"price": ["n", "38"], "last": ["n", "0"]}
     review(client, "job")
     [approved] = rows(console, "price", changes="true")["rows"]
-    assert (approved["changed"], approved["changes"]) == ({}, None)  # the value did not change
+    assert (approved["changed"], approved["changes"]) == ({"price": ["n", "38"]}, 2)
     assert row["value_cursor"] == row["cursor"] == approved["value_cursor"] < approved["cursor"]
     [in_view] = rows(console, "price", changes="true", view="approved")["rows"]
     assert in_view["changed"] == {}

@@ -244,9 +244,219 @@ def test_the_work_for_an_output_grows_with_its_fields_only() -> None:
             for sign in (1, -1)
         ]
         changes = json.dumps([{"path": f"field{n}"} for n in range(0, fields, 2)]).encode()
-        found = SampledOutput("changed", None, texts[1], texts[0], changes)
+        found = SampledOutput("changed", None, texts[1], texts[0], changes, 1, 1, b"")
         profile = cProfile.Profile()
         profile.runcall(console_sample._compare, found, texts[1])
         return sum(entry.callcount for entry in profile.getstats())
 
     assert calls(4000) < 5 * calls(1000)
+
+
+def read_again(
+    console: ConsoleClient, found: dict[str, Any], group: str = "group", job: str = "job"
+) -> dict[str, Any]:
+    """Reads the outputs of an earlier sample, as a reloaded page does."""
+    outputs = {one["output_id"]: one["reason"] for one in found["sample"]}
+    body = {"job_id": job, "as_of": found["cursor"], "outputs": outputs}
+    answer = console.post(f"/console/api/sample/{group}", json=body)
+    assert answer.status_code == 200, answer.text
+    again: dict[str, Any] = answer.json()
+    return again
+
+
+def later(console: ConsoleClient, found: dict[str, Any]) -> dict[str, Any]:
+    ids = [one["output_id"] for one in found["sample"]]
+    body = {"job_id": "job", "as_of": found["cursor"], "output_ids": ids}
+    answer = console.post("/console/api/sample/group/later", json=body)
+    assert answer.status_code == 200, answer.text
+    values: dict[str, Any] = answer.json()
+    return values
+
+
+def test_a_sample_is_read_again_with_the_same_outputs_in_their_order(
+    client: Client, console: ConsoleClient
+) -> None:
+    client.store("group", *(output(n, data={"number": 1000 + n}) for n in range(60)))
+    client.store("group", output(99, data={"number": 1099, "rare": "x"}))
+    found = read(console, seed="s", size=20)
+    ids = [one["output_id"] for one in found["sample"]]
+    assert later(console, found) == {"outputs": 61, "later": {}, "deleted": []}
+    assert {**read_again(console, found), "seed": "s"} == found
+    client.store("group", *(output(n) for n in range(100, 160)))
+    changed = client.get(f"/v1/outputs/group/{ids[0]}").json()["source_url"]
+    client.store("group", output(1, source_url=changed, data={"number": 7}))
+    assert client.delete(f"/v1/outputs/group/{ids[1]}").status_code == 200
+    again = read_again(console, found)
+    assert [one["output_id"] for one in again["sample"]] == [ids[0], *ids[2:]]
+    assert (again["cursor"], again["outputs"]) == (found["cursor"], 120)
+    reasons = {one["output_id"]: (one["reason"], one["detail"]) for one in found["sample"]}
+    for one in again["sample"][1:]:
+        assert (one["reason"], one["detail"]) == reasons[one["output_id"]]
+        assert one["stored"] <= found["cursor"]
+    first = again["sample"][0]
+    assert first["stored"] > found["cursor"]
+    assert first["version"] != found["sample"][0]["version"]
+    assert later(console, found) == {
+        "outputs": 120,
+        "later": {ids[0]: first["stored"]},
+        "deleted": [ids[1]],
+    }
+
+
+def test_a_sample_at_a_position_of_another_state_is_refused(
+    client: Client, console: ConsoleClient
+) -> None:
+    client.store("group", output(1))
+    found = read(console)
+    assert read(console, as_of=found["cursor"] - 5)["cursor"] == found["cursor"] - 5
+    query = {"job_id": "job", "as_of": found["cursor"] + 1}
+    answer = console.get("/console/api/sample/group", params=query)
+    assert (answer.status_code, answer.json()["detail"][0]["type"]) == (422, "unknown_cursor")
+
+
+def test_only_outputs_of_the_job_are_read_again(
+    service: Service, client: Client, console: ConsoleClient
+) -> None:
+    client.store("group", output(1), output(2, job_id="other"))
+    client.store("elsewhere", output(1))
+    with Client(service.url, service.token("another organization of samples")) as stranger:
+        stranger.store("group", output(1))
+        theirs = stranger.items("group")[0]["output_id"]
+    ids = [one["output_id"] for one in client.items("group") + client.items("elsewhere")]
+    outputs = dict.fromkeys([*ids, theirs, "0" * 32], "random")
+    body = {"job_id": "job", "as_of": read(console)["cursor"]}
+    answer = console.post("/console/api/sample/group", json={**body, "outputs": outputs})
+    [one] = answer.json()["sample"]
+    assert one["source_url"] == "https://shop.example/1"
+    values = console.post(
+        "/console/api/sample/group/later", json={**body, "as_of": 0, "output_ids": [*outputs]}
+    ).json()
+    assert [*values["later"]] == [one["output_id"]]
+    assert len(values["deleted"]) == len(outputs) - 1
+    query = {"job_id": "job", "stored": one["stored"], "as_of": body["as_of"]}
+    statuses = [
+        console.get(f"/console/api/outputs/group/{output_id}/fields", params=query).status_code
+        for output_id in outputs
+    ]
+    assert sorted(statuses) == [200, *[404] * (len(outputs) - 1)]
+
+
+def test_two_long_values_show_their_first_difference(
+    client: Client, console: ConsoleClient
+) -> None:
+    start = "Ä same beginning. " * 100
+    deep = {"a": {"b": {"c": {"d": {"e": "old"}}}}}
+    before = {
+        "text": f"{start}cold",
+        "appended": "x" * 500,
+        "list": [*range(100), "1"],
+        "longer": [1] * 50,
+        "object": {"inner": {f"name{n}": n for n in range(60)}},
+        "deep": [0, deep],
+        "kind": [*[0] * 30, 1],
+    }
+    after = {
+        "text": f"{start}warm",
+        "appended": "x" * 500 + "y",
+        "list": [*range(100), "2"],
+        "longer": [1] * 51,
+        "object": {"inner": {f"name{n}": n for n in range(59)} | {"name59": -1}},
+        "deep": [0, {"a": {"b": {"c": {"d": {"e": "new"}}}}}],
+        "kind": [*[0] * 30, "1"],
+    }
+    client.store("group", output(1, data=before))
+    review(client, "approved")
+    client.store("group", output(1, data=after))
+    found = read(console)
+    fields = fields_of(found, found["sample"][0])
+    old, new = fields["text"]
+    assert old == ["s", f"{start[-40:]}cold", len(start) + 4, len(start) - 40]
+    assert new == ["s", f"{start[-40:]}warm", len(start) + 4, len(start) - 40]
+    assert fields["appended"][0] == ["s", "x" * 40, 500, 460]
+    assert fields["appended"][1] == ["s", "x" * 40 + "y", 501, 460]
+    assert fields["list"][1] == ["a", [["n", "99"], ["s", "2"]], 101, 99]
+    assert [side[2:] for side in fields["longer"]] == [[50, 49], [51, 49]]
+    assert fields["object.inner"][0] == [
+        "o",
+        [["name58", ["n", "58"]], ["name59", ["n", "59"]]],
+        60,
+        58,
+    ]
+    assert [
+        json.dumps(side).count(word)
+        for side, word in zip(fields["deep"], ("old", "new"), strict=True)
+    ] == [1, 1]
+    assert [side[1][-1] for side in fields["kind"]] == [["n", "1"], ["s", "1"]]
+
+
+def test_the_whole_of_a_field_is_of_the_version_that_was_seen(
+    client: Client, console: ConsoleClient
+) -> None:
+    name = 'a."b/~'
+    client.store("group", output(1, data={name: {"c/d": ["x" * 900]}}, tags={"country": "DE"}))
+    review(client, "approved")
+    client.store("group", output(1, data={name: {"c/d": ["y" * 900]}}, tags={"country": "DE"}))
+    found = read(console)
+    [one] = found["sample"]
+    [path] = [found["fields"][row["at"]] for row in one["rows"] if row["is_changed"]]
+    url = f"/console/api/outputs/group/{one['output_id']}/value"
+    query = {"field": path, "stored": one["stored"]}
+    assert console.get(url, params=query).json() == ["y" * 900]
+    assert console.get(url, params={**query, "path": "/0"}).text == "y" * 900
+    assert console.get(url, params={**query, "version": "approved"}).json() == ["x" * 900]
+    assert console.get(url, params={**query, "field": "$.tags.country"}).text == "DE"
+    assert console.get(url, params={**query, "field": "a..b"}).status_code == 422
+    client.store("group", output(1, data={name: {"c/d": ["z" * 900]}}))
+    for version in ("current", "approved", "before"):
+        answer = console.get(url, params={**query, "version": version})
+        assert (answer.status_code, "newer value" in answer.text) == (404, True)
+    answer = console.get(
+        f"/console/api/outputs/group/{one['output_id']}/fields",
+        params={"job_id": "job", "stored": one["stored"], "as_of": found["cursor"]},
+    )
+    assert answer.status_code == 404
+
+
+def test_all_fields_of_an_output_are_read_in_pages(client: Client, console: ConsoleClient) -> None:
+    many = {f"field{n}": "x" * 300 for n in range(1200)} | {"n" * 1001: 1}
+    client.store("group", output(1, data=many))
+    review(client, "approved")
+    client.store("group", output(1, data=many | {"field1100": "new"}))
+    found = read(console)
+    [one] = found["sample"]
+    query = {"job_id": "job", "stored": one["stored"], "as_of": found["cursor"]}
+    rows: list[dict[str, Any]] = []
+    offset = 0
+    while offset is not None:
+        url = f"/console/api/outputs/group/{one['output_id']}/fields"
+        page = console.get(url, params={**query, "offset": offset}).json()
+        rows += page["rows"]
+        assert 0 < len(page["rows"]) <= 500
+        offset = page["next_offset"]
+    assert [row["path"] for row in rows] == [f"field{n}" for n in range(1200)]
+    [changed] = [row for row in rows if row["is_changed"]]
+    assert (changed["path"], changed["after"]) == ("field1100", ["s", "new"])
+
+
+def test_a_value_that_was_approved_after_the_sample_is_beside_the_version_before(
+    client: Client, console: ConsoleClient
+) -> None:
+    id_ = client.post("/v1/files", params={"filename": "a.txt"}, content=b"a").json()["id"]
+    files = [{"field": "manual", "id": id_}]
+    client.store("group", output(1, data={"price": 1}, files=files), output(2, data={"price": 1}))
+    review(client, "approved")
+    changed = output(1, data={"price": 2}, files=files)
+    client.store("group", changed, output(3, data={"price": 3}))
+    found = read(console)
+    review(client, "approved")
+    by_url = {one["source_url"][-1]: one for one in read_again(console, found)["sample"]}
+    assert {url: (one["approval"], one["before"]) for url, one in by_url.items()} == {
+        "1": ("current", "before"),
+        "2": ("current", None),
+        "3": ("current", None),
+    }
+    [row] = by_url["1"]["rows"]
+    assert (row["before"], row["after"], row["is_changed"]) == (["n", "1"], ["n", "2"], True)
+    url = f"/console/api/outputs/group/{by_url['1']['output_id']}/value"
+    assert console.get(url, params={"field": "price", "version": "before"}).text == "1"
+    assert {one["before"] for one in read(console)["sample"]} == {None}  # a new sample

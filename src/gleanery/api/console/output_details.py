@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from gleanery.api import lists
-from gleanery.api.console.values import DETAILS, Limits, Node, parse, truncate
+from gleanery.api.console.values import (
+    DETAILS,
+    Limits,
+    Node,
+    names_in_item,
+    parse,
+    truncate,
+    truncate_pair,
+)
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound
-from gleanery.models.fields import MAX_INT64, Text, WholeNumber
+from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
 from gleanery.models.inputs import Query
 from gleanery.storage.files.references import decode_item, escape_markers
-from gleanery.storage.history import field_changes, version_pages
+from gleanery.storage.history import field_changes, version_at, version_pages
 from gleanery.storage.list_pages import ListPage
 from gleanery.storage.outputs import single
 from gleanery.storage.outputs.hashes import parse_output_id
@@ -24,24 +32,39 @@ from gleanery.values import json_text, timestamps
 _MAX_FILES = 100
 _MAX_URL = 2000
 _MAX_VALUE_BYTES = 5_000_000
-_CONTEXT = 40  # characters before the first difference of two long texts
 _SHARED_NODES = 400  # of all changed fields of a version together
 _TEXT_HEADERS = ((b"content-security-policy", b"default-src 'none'; sandbox"),)
 _WITH_VALUES = ("data", "tags", "source_url")
+
+
+def _field(path: str) -> str:
+    names_in_item(path)
+    return path
 
 
 class ValueQuery(Query):
     """Choice of one value of an output."""
 
     path: Text = Field(
+        default="",
         description="JSON pointer in the output, such as `/data/title`. The segment `~#2` is the "
-        "third member of an object, whatever its name is."
+        "third member of an object, whatever its name is.",
+    )
+    field: Annotated[Text, AfterValidator(as_validation_error("field", _field))] | None = Field(
+        default=None, description="Field from which the pointer starts, such as `offer.price`."
     )
     part: Literal["value", "name"] = Field(
         default="value", description="The value, or the name of the member that has it."
     )
-    version: Literal["current", "approved"] = Field(
-        default="current", description="The current value, or the last approved one."
+    version: Literal["current", "approved", "before"] = Field(
+        default="current",
+        description="The current value, the last approved one, or the one before the current one.",
+    )
+    stored: WholeNumber | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_INT64,
+        description="Position of the value that the person sees. Another one is not returned.",
     )
 
 
@@ -204,33 +227,16 @@ def _changed_field(field: dict[str, Any], limits: Limits) -> ChangedField:
     kind, before, after = field["kind"], field["before"], field["after"]
     if field["path"] == "$.files":
         before, after = ([_file_in_words(file) for file in files] for files in (before, after))
-    start = _common_length(before, after) if type(before) is type(after) is str else 0
+    if kind == "changed":
+        old, new = truncate_pair(before, after, limits)
+    else:
+        old, new = truncate(before, limits), truncate(after, limits)
     return ChangedField(
         path=field["path"],
         kind=kind,
-        before=None if kind == "added" else _side(before, start, limits),
-        after=None if kind == "removed" else _side(after, start, limits),
+        before=None if kind == "added" else old,
+        after=None if kind == "removed" else new,
     )
-
-
-def _side(value: Any, start: int, limits: Limits) -> Node:
-    """Truncates a value. Of a long text it keeps the part around the first difference."""
-    if start < limits.text // 2:
-        return truncate(value, limits)
-    part = value[start - _CONTEXT : start - _CONTEXT + limits.text]
-    return ["s", f"…{part}", len(value)]
-
-
-def _common_length(one: str, other: str) -> int:
-    """Returns the number of equal characters at the start of two texts, by bisection."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _file_in_words(file: dict[str, Any]) -> str:
@@ -247,12 +253,43 @@ async def output_value(context: RequestContext[ValueQuery, None]) -> Response:
     item: bytes | None = await single.read_output(context.database, group, output_id)
     if query.version == "approved":
         item = await single.read_approved_version(context.database, group, output_id)
+    elif query.version == "before":
+        value_seq = await single.read_value_seq(context.database, output_id)
+        item = await read_version_before(context, parse_output_id(output_id), value_seq)
     if item is None:
         raise NotFound(("query", "version"), "The output has no other approved version")
+    if query.stored is not None:  # read after the value, so that it is not older
+        check_version(await single.read_value_seq(context.database, output_id), query.stored)
     text = await context.services.computations.run(
-        context.organization_id, _value_text, item, query.path, query.part
+        context.organization_id, _value_text, item, _pointer(query), query.part
     )
     return Response(text, content_type=b"text/plain; charset=utf-8", headers=_TEXT_HEADERS)
+
+
+async def read_version_before(
+    context: RequestContext[Any, Any], identity: bytes, value_seq: int
+) -> bytes:
+    """Returns the item before its present value. Raises NotFound and VersionExpired."""
+    return await version_at.read_item(
+        context.database,
+        context.services.computations,
+        context.path["group_id"],
+        identity,
+        value_seq - 1,
+        context.services.clock(),
+    )
+
+
+def _pointer(query: ValueQuery) -> str:
+    names = [] if query.field is None else names_in_item(query.field)
+    return "".join(f"/{name.replace('~', '~0').replace('/', '~1')}" for name in names) + query.path
+
+
+def check_version(value_seq: int, expected: int) -> None:
+    """Raises NotFound if the output has another value than the one that a person sees."""
+    if value_seq != expected:
+        msg = "The output has a newer value: the one that you see is in its history"
+        raise NotFound(("query", "stored"), msg)
 
 
 def _value_text(item: bytes, path: str, part: str) -> bytes:

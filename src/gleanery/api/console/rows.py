@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
-from gleanery.api.console.values import CELL, Node, Number, parse, truncate
+from gleanery.api.console.values import CELL, Node, Number, names_in_item, parse, truncate
 from gleanery.api.context import RequestContext, Response
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
@@ -38,7 +38,6 @@ _LONG_TEXT = 60
 _KINDS = {str: "string", Number: "number", bool: "boolean", list: "array", dict: "object"}
 _BONUS = {"number": 0.2, "string": 0.1, "boolean": 0.05, "array": -0.3}
 _NAME = re.compile("title|name|label|headline|.*_(title|name|label|headline)", re.IGNORECASE)
-_TAGS = "$.tags"
 _APPROVAL = "$.is_approved"
 
 
@@ -50,15 +49,8 @@ def _columns(text: str) -> str:
     if len(paths) > _MAX_COLUMNS:
         raise ValueError(f"must have at most {_MAX_COLUMNS} field paths")
     for path in paths:
-        _names(path)
+        names_in_item(path)
     return text
-
-
-def _names(path: str) -> list[str]:
-    """Returns the names of a path in an item: ``$.tags.country`` is outside ``data``."""
-    if path != _TAGS and not path.startswith((f"{_TAGS}.", f"{_TAGS}[")):
-        return ["data", *field_paths.names(path)]
-    return ["tags", *field_paths.names(path.removeprefix(_TAGS).removeprefix("."))]
 
 
 class RowQuery(OutputFilters):
@@ -165,7 +157,7 @@ class _Page:
             self.usual_columns, self._columns = [], None
         else:
             paths: list[str] = decode(query.columns.encode())
-            self._columns = {path: _names(path) for path in paths}
+            self._columns = {path: names_in_item(path) for path in paths}
         # The earlier states of the approved view are not kept.
         self._has_changes = query.changes == "true" and query.view == "full"
 
@@ -180,7 +172,7 @@ class _Page:
         if self._columns is None:  # the first rows say which columns fit
             items = list(items)
             self.usual_columns = _find_usual([item["data"] for item in items])
-            self._columns = {one["path"]: _names(one["path"]) for one in self.usual_columns}
+            self._columns = {one["path"]: names_in_item(one["path"]) for one in self.usual_columns}
         return [
             _row(version, item, changes.get(version.seq), self._columns)
             for version, item in zip(versions, items, strict=True)
@@ -191,7 +183,7 @@ class _Page:
         updates = [
             Update(version.seq, version.created_seq, version.item, version.identity)
             for version in versions
-            if version.is_update and version.seq == version.version_seq
+            if version.is_update
         ]
         return await reader.read_newest(updates) if updates else {}
 

@@ -1,20 +1,27 @@
-"""The handler of the console's sample: outputs to review, beside their approved versions."""
+"""The handlers of the console's sample: outputs to review, beside their approved versions.
+
+A sample keeps its position (``as_of``) and its outputs until its review is sent. The browser sends
+both after a reload, and asks for what was stored later. So nothing that a reviewer has decided
+moves to another output or to another version.
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.api.console import values
+from gleanery.api.console import output_details, values
 from gleanery.api.context import RequestContext, Response
-from gleanery.models.fields import StoredName, Text, WholeNumber
-from gleanery.models.inputs import Query
+from gleanery.errors import NotFound, VersionExpired, no_output
+from gleanery.models.fields import MAX_INT64, Cursor, OutputId, StoredName, Text, WholeNumber
+from gleanery.models.inputs import Input, Query
 from gleanery.storage.files.references import BLOB_URL_MARKER, FILE_URL_MARKER, SIGNATURE_MARKER
 from gleanery.storage.reviews import job_history, sample
 from gleanery.values import field_paths, timestamps
@@ -26,6 +33,9 @@ MAX_FIELDS = 1000
 """The most fields of a sample. Data can have ids as names of members."""
 MAX_BYTES = 4 * 1024**2
 """About the largest sample. The outputs that do not fit are left out; they are of every reason."""
+_PAGE_ROWS = 500
+_PAGE_BYTES = 1024**2
+_MAX_FLAGGED_PATH = 1000  # of a finding
 _CELL = values.Limits(text=400, children=20, depth=3, nodes=40)
 _MAX_FILES = 20
 _MAX_TEXT = 2000  # of a URL or a detail
@@ -39,6 +49,33 @@ class SampleQuery(Query):
     job_id: StoredName
     seed: Text | None = Field(default=None, max_length=200)
     size: WholeNumber = Field(default=100, ge=1, le=300)
+    as_of: WholeNumber | None = Field(default=None, ge=0, le=MAX_INT64)
+
+
+class ChosenOutputs(Input):
+    """An earlier sample, to read it again."""
+
+    job_id: StoredName
+    as_of: Cursor
+    outputs: dict[OutputId, sample.Reason] = Field(min_length=1, max_length=300)
+    """The reason for each output, in the order of the sample."""
+
+
+class LaterQuery(Input):
+    """The position and the outputs of a sample."""
+
+    job_id: StoredName
+    as_of: Cursor
+    output_ids: list[OutputId] = Field(max_length=300)
+
+
+class FieldsQuery(Query):
+    """A page of the fields of one output."""
+
+    job_id: StoredName
+    stored: WholeNumber = Field(ge=0, le=MAX_INT64)
+    as_of: WholeNumber = Field(ge=0, le=MAX_INT64)
+    offset: WholeNumber = Field(default=0, ge=0, le=MAX_INT64)
 
 
 class FieldRow(TypedDict):
@@ -51,6 +88,32 @@ class FieldRow(TypedDict):
     before: values.Node | None
     """The last approved value, if the field has changed since then."""
     is_changed: bool
+
+
+class NamedRow(TypedDict):
+    """A field of an output, by its path."""
+
+    path: str
+    after: values.Node | None
+    before: values.Node | None
+    is_changed: bool
+
+
+class FieldPage(TypedDict):
+    """A page of the fields of an output, in the order of its data."""
+
+    rows: list[NamedRow]
+    next_offset: int | None
+
+
+class LaterValues(TypedDict):
+    """What was stored or deleted after the position of a sample."""
+
+    outputs: int
+    """Number of outputs that the job has now."""
+    later: dict[str, int]
+    """Positions of later values, by output."""
+    deleted: list[str]
 
 
 class SampleFile(TypedDict):
@@ -68,12 +131,16 @@ class SampleOutput(TypedDict):
     output_id: str
     version: str
     """Differs between two versions of the output; an approval does not change it."""
+    stored: int
+    """Position at which the value was stored. After ``cursor``: the review does not cover it."""
     source_url: str
     last_scraped_date: str
     reason: sample.Reason
     detail: str | None
     approval: str
     """``current``: the present value is approved. ``older``: an earlier one is. ``none``."""
+    before: Literal["approved", "before"] | None
+    """Which version ``before`` of the rows is of: the last approved one, or the one before."""
     rows: list[FieldRow]
     left_out: int
     """Number of fields that are not in the rows."""
@@ -103,21 +170,80 @@ class ConsoleSample(TypedDict):
 
 
 async def get_sample(context: RequestContext[SampleQuery, None]) -> Response:
-    query, group, database = context.query, context.path["group_id"], context.database
+    query = context.query
     seed = secrets.token_hex(8) if query.seed is None else query.seed
-    job = await job_history.find_job(database, group, query.job_id)
-    computations = context.services.computations
-    max_bytes = context.services.settings.max_page_bytes
     found = await sample.read_sample(
-        database, computations, group, query.job_id, seed, query.size, max_bytes
+        context.database,
+        context.services.computations,
+        context.path["group_id"],
+        query.job_id,
+        seed,
+        query.size,
+        context.services.settings.max_page_bytes,
+        query.as_of,
     )
+    return await _respond(context, query.job_id, seed, found)
+
+
+async def read_sample_again(context: RequestContext[None, ChosenOutputs]) -> Response:
+    body = context.body
+    found = await _read_chosen(context, body.job_id, body.outputs, body.as_of)
+    return await _respond(context, body.job_id, "", found)
+
+
+async def get_later_values(context: RequestContext[None, LaterQuery]) -> Response:
+    body, group = context.body, context.path["group_id"]
+    found = await sample.find_later(
+        context.database, group, body.job_id, body.output_ids, body.as_of
+    )
+    later = LaterValues(outputs=found.output_count, later=found.positions, deleted=found.deleted)
+    return Response(encode(later))
+
+
+async def get_fields(context: RequestContext[FieldsQuery, None]) -> Response:
+    query = context.query
+    found = await _read_chosen(context, query.job_id, {context.path["output_id"]: "random"}, None)
+    if not found.outputs:
+        raise no_output()
+    [output] = found.outputs
+    output_details.check_version(output.value_seq, query.stored)
+    output = await _with_version_before(context, output, query.as_of)
+    item = bytes(await context.with_links(output.item))
+    run = context.services.computations.run
+    return Response(await run(context.organization_id, _field_page, output, item, query.offset))
+
+
+async def _read_chosen(
+    context: RequestContext[Any, Any],
+    job: str,
+    chosen: Mapping[str, sample.Reason],
+    as_of: int | None,
+) -> sample.Sample:
+    return await sample.read_chosen(
+        context.database,
+        context.services.computations,
+        context.path["group_id"],
+        job,
+        chosen,
+        as_of,
+        context.services.settings.max_page_bytes,
+    )
+
+
+async def _respond(
+    context: RequestContext[Any, Any], job_id: str, seed: str, found: sample.Sample
+) -> Response:
+    group, database = context.path["group_id"], context.database
+    job = await job_history.find_job(database, group, job_id)
+    computations = context.services.computations
     shown: list[_Shown] = []
-    for output in found.outputs:
+    for sampled in found.outputs:
+        output = await _with_version_before(context, sampled, found.cursor)
         item = bytes(await context.with_links(output.item))
         shown.append(await computations.run(context.organization_id, _compare, output, item))
     head = ConsoleSample(
         seed=seed,
-        job_id=query.job_id,
+        job_id=job_id,
         cursor=found.cursor,
         outputs=found.output_count,
         last_approval=describe(await job_history.last_approval(database, job)),
@@ -125,6 +251,23 @@ async def get_sample(context: RequestContext[SampleQuery, None]) -> Response:
         sample=[],
     )
     return Response(await computations.run(context.organization_id, _render, head, shown))
+
+
+async def _with_version_before(
+    context: RequestContext[Any, Any], output: sample.SampledOutput, as_of: int
+) -> sample.SampledOutput:
+    """Adds the version before, if the value was approved after the sample.
+
+    Without it, somebody's approval would hide from other reviewers what has changed.
+    """
+    if not output.is_approved or not output.value_seq <= as_of < output.seq:
+        return output
+    with suppress(NotFound, VersionExpired):  # there was none, or it is no longer kept
+        before = await output_details.read_version_before(
+            context, output.identity, output.value_seq
+        )
+        return output._replace(approved_item=before)
+    return output
 
 
 def describe(approval: job_history.Approval | None) -> LastApproval | None:
@@ -146,29 +289,84 @@ class _Shown(NamedTuple):
     rows: dict[str, FieldRow]
 
 
+class _Versions:
+    """The fields of an output, beside those of its last approved version."""
+
+    def __init__(self, found: sample.SampledOutput, item_text: bytes) -> None:
+        self.item = values.parse(item_text)
+        text = found.approved_item
+        approved = None if text is None else values.parse(_without_markers(text))
+        self.before: Literal["approved", "before"] | None = None
+        self._now = dict(_flatten(self.item))
+        self._then = self._now
+        if approved is not None:
+            self.before = "before" if self.item["is_approved"] else "approved"
+            self._then = dict(_flatten(approved))
+        self.paths = [*{**self._now, **self._then}]
+        self._changed = _changed_among(self.paths, _changed_paths(found.fields))
+
+    @property
+    def approval(self) -> str:
+        if self.before == "approved":
+            return "older"
+        return "current" if self.item["is_approved"] else "none"
+
+    def is_changed(self, path: str) -> bool:
+        now, then = self._now, self._then
+        if now is then:
+            return False
+        if self._changed is None or (path in now) != (path in then):
+            before, after = then.get(path, _ABSENT), now.get(path, _ABSENT)
+            return type(before) is not type(after) or bool(before != after)
+        return path in self._changed
+
+    def row(self, path: str) -> FieldRow:
+        is_changed = self.is_changed(path)
+        if is_changed and path in self._now and path in self._then:
+            before, after = values.truncate_pair(self._then[path], self._now[path], _CELL)
+            return FieldRow(at=0, after=after, before=before, is_changed=True)
+        before_, after_ = _node(path, self._then), _node(path, self._now)
+        return FieldRow(
+            at=0, after=after_, before=before_ if is_changed else None, is_changed=is_changed
+        )
+
+
 def _compare(found: sample.SampledOutput, item_text: bytes) -> _Shown:
     """Puts the fields of an output beside those of its last approved version."""
-    item = values.parse(item_text)
-    approved = None if found.approved_item is None else _parse_stored(found.approved_item)
-    now = dict(_flatten(item))
-    then = now if approved is None else dict(_flatten(approved))
-    paths = [*{**now, **then}]
-    changed = _changed_among(paths, _changed_paths(found.fields))
-    rows = {path: _row(path, changed, now, then) for path in _choose(paths, changed, now, then)}
-    approval = "older" if approved is not None else "current" if item["is_approved"] else "none"
+    versions = _Versions(found, item_text)
+    item = versions.item
     output = SampleOutput(
         output_id=item["output_id"],
         version=_version(item),
+        stored=found.value_seq,
         source_url=item["source_url"][:_MAX_TEXT],
         last_scraped_date=item["last_scraped_date"],
         reason=found.reason,
         detail=None if found.detail is None else found.detail[:_MAX_TEXT],
-        approval=approval,
+        approval=versions.approval,
+        before=versions.before,
         rows=[],
-        left_out=len(paths),
+        left_out=len(versions.paths),
         files=[_file(file) for file in item["files"][:_MAX_FILES]],
     )
-    return _Shown(output, rows)
+    return _Shown(output, {path: versions.row(path) for path in _choose(versions)})
+
+
+def _field_page(found: sample.SampledOutput, item_text: bytes, offset: int) -> bytes:
+    """Writes fields of an output from a place on, as many as fit, and at least one."""
+    versions = _Versions(found, item_text)
+    paths = [path for path in versions.paths if len(path) <= _MAX_FLAGGED_PATH]
+    rows: list[NamedRow] = []
+    left = _PAGE_BYTES
+    for path in paths[offset : offset + _PAGE_ROWS]:
+        row = versions.row(path)
+        left -= len(encode(row))
+        if rows and left < 0:
+            break
+        after, before = row["after"], row["before"]
+        rows.append(NamedRow(path=path, after=after, before=before, is_changed=row["is_changed"]))
+    end = offset + len(rows)
+    return encode(FieldPage(rows=rows, next_offset=end if end < len(paths) else None))
 
 
 def _version(item: dict[str, Any]) -> str:
@@ -179,21 +377,14 @@ def _version(item: dict[str, Any]) -> str:
     return canonical_hash(shown).hex()[:16]
 
 
-def _choose(
-    paths: Sequence[str], changed: set[str] | None, now: _Fields, then: _Fields
-) -> list[str]:
+def _choose(versions: _Versions) -> list[str]:
     """Returns the paths to show in their order. Changed fields are left out last."""
-    short = [path for path in paths if len(path) <= _MAX_PATH]
+    short = [path for path in versions.paths if len(path) <= _MAX_PATH]
     if len(short) <= MAX_ROWS:
         return short
-    important = sorted(short, key=lambda path: not _is_changed(path, changed, now, then))
+    important = sorted(short, key=lambda path: not versions.is_changed(path))
     chosen = {*important[:MAX_ROWS]}
     return [path for path in short if path in chosen]
-
-
-def _parse_stored(text: bytes) -> Any:
-    """Parses an output as it is stored, with markers instead of links, which are not shown."""
-    return values.parse(_without_markers(text))
 
 
 def _file(file: dict[str, Any]) -> SampleFile:
@@ -252,25 +443,6 @@ def _prefixes(path: str) -> Iterator[str]:
     for at, letter in enumerate(path):
         if letter in ".[":
             yield path[:at]
-
-
-def _is_changed(path: str, changed: set[str] | None, now: _Fields, then: _Fields) -> bool:
-    if now is then:
-        return False
-    if changed is None or (path in now) != (path in then):
-        before, after = then.get(path, _ABSENT), now.get(path, _ABSENT)
-        return type(before) is not type(after) or bool(before != after)
-    return path in changed
-
-
-def _row(path: str, changed: set[str] | None, now: _Fields, then: _Fields) -> FieldRow:
-    is_changed = _is_changed(path, changed, now, then)
-    return FieldRow(
-        at=0,
-        after=_node(path, now),
-        before=_node(path, then) if is_changed else None,
-        is_changed=is_changed,
-    )
 
 
 def _node(path: str, fields: _Fields) -> values.Node | None:

@@ -2,28 +2,33 @@
 
 The random outputs are the beginning of a random order of all outputs of the job. So they represent
 the job, whatever the reasons for the other outputs are.
+
+The random order depends on the number of outputs, and ranks move with each change. So a reviewer
+who comes back sends the outputs of the earlier sample, and ``read_chosen`` reads them again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from gleanery.errors import NotFound
+from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.storage import group_lock, page_sizes
+from gleanery.storage import group_lock, metadata, page_sizes
 from gleanery.storage.database import Database, Row
 from gleanery.storage.files.references import decode_item
 from gleanery.storage.history import field_changes
+from gleanery.storage.outputs.hashes import parse_output_id
+from gleanery.storage.reviews import job_history
 from gleanery.storage.statistics.unusual import unusual_outputs
 from gleanery.values import json_text
 
 Reason = Literal["random", "changed", "rare_shape", "outlier"]
 
-_JOB = """
-SELECT groups.id, jobs.id, groups.last_seq, jobs.output_count FROM groups
+_JOB = f"""
+SELECT groups.id, jobs.id, groups.last_seq, jobs.output_count, {metadata.RESTORE_TIME} FROM groups
 JOIN jobs ON jobs.organization_id = groups.organization_id AND jobs.group_id = groups.id
 WHERE groups.organization_id = $1 AND groups.name = $2 AND jobs.name = $3
 """
@@ -44,12 +49,19 @@ SELECT count(*) FROM (
 _SIZE = "octet_length({0}.item) + 64 * octet_length({0}.file_ids)"
 _SIZES = f"{_SIZE.format('outputs')} + coalesce({_SIZE.format('approved_versions')}, 0)"
 _ITEMS = f"""
-SELECT {_SIZES}, CASE WHEN {_SIZES} <= $3 THEN outputs.item END,
-    CASE WHEN {_SIZES} <= $3 THEN approved_versions.item END
+SELECT {_SIZES}, CASE WHEN {_SIZES} <= $5 THEN outputs.item END,
+    CASE WHEN {_SIZES} <= $5 THEN approved_versions.item END, outputs.version_seq, outputs.seq
 FROM outputs LEFT JOIN approved_versions
     ON approved_versions.organization_id = outputs.organization_id
     AND approved_versions.identity = outputs.identity
-WHERE outputs.organization_id = $1 AND outputs.identity = $2
+WHERE outputs.organization_id = $1 AND +outputs.group_id = $2 AND +outputs.job_id = $3
+    AND outputs.identity = $4
+"""
+_LATER_STEP = 50
+_KEYS = ", ".join(f"${place}" for place in range(4, 4 + _LATER_STEP))
+_VALUE_POSITIONS = f"""
+SELECT identity, version_seq FROM outputs
+WHERE organization_id = $1 AND +group_id = $2 AND +job_id = $3 AND identity IN ({_KEYS})
 """
 _MAX_SKIPPED = 4_000  # index entries in one statement, so that other requests run between two
 _MAX_CHANGED = 10_000  # the changed outputs are chosen among this many
@@ -67,6 +79,15 @@ class SampledOutput(NamedTuple):
     """The last approved version, if the output has a newer value that is not approved."""
     fields: bytes | None
     """What has changed since that version, as JSON text. None if the text is too large."""
+    value_seq: int
+    """Position at which the value was stored."""
+    seq: int
+    """Position of the last change, which may be an approval."""
+    identity: bytes
+
+    @property
+    def is_approved(self) -> bool:
+        return self.item.endswith(b"true}")
 
 
 class Sample(NamedTuple):
@@ -77,6 +98,16 @@ class Sample(NamedTuple):
     output_count: int
     """Number of outputs of the job."""
     outputs: list[SampledOutput]
+
+
+class Later(NamedTuple):
+    """What was stored or deleted after a position."""
+
+    output_count: int
+    """Number of outputs of the job."""
+    positions: dict[str, int]
+    """Positions of the values that were stored later, by output."""
+    deleted: list[str]
 
 
 class _Choice(NamedTuple):
@@ -96,6 +127,18 @@ class _Job(NamedTuple):
     id: int
     last_seq: int
     output_count: int
+    restored: str | None
+
+    def position(self, as_of: int | None) -> int:
+        """Return the position of a sample. Raise an error if a review could not have it."""
+        if as_of is None:
+            return self.last_seq
+        if as_of < int(self.restored or 0):
+            raise ReviewedStateLost
+        if as_of > self.last_seq:
+            msg = "This position is after the last change of the group: take a new sample"
+            raise InvalidRequest(ErrorDetail(("query", "as_of"), msg, "unknown_cursor"))
+        return as_of
 
     async def read(self, sql: str, *values: int) -> Sequence[Row]:
         await asyncio.sleep(0)  # other requests run between two statements
@@ -111,18 +154,60 @@ async def read_sample(
     seed: str,
     size: int,
     max_bytes: int,
+    as_of: int | None = None,
 ) -> Sample:
     """Chooses and reads outputs of the job. The same seed chooses the same while nothing changes.
 
     The sample has all outputs of a job with at most ``size`` outputs. It has fewer than ``size`` if
-    they have too many bytes.
+    they have too many bytes. ``as_of`` is the position of an earlier sample, which stays.
     """
     found = await _find_job(database, computations, group, job)
+    position = found.position(as_of)
     numbers = random.Random(seed)  # noqa: S311 (the seed is public)
     chosen = [*(await _choose(found, size, numbers)).items()]
     numbers.shuffle(chosen)  # a sample with too many bytes loses outputs of every reason
-    outputs = await _read_outputs(database, computations, chosen, max_bytes)
-    return Sample(found.last_seq, found.output_count, outputs)
+    return await _read_outputs(found, position, chosen, max_bytes)
+
+
+async def read_chosen(
+    database: Database,
+    computations: FairThread,
+    group: str,
+    job: str,
+    chosen: Mapping[str, Reason],
+    as_of: int | None,
+    max_bytes: int,
+) -> Sample:
+    """Reads the outputs of an earlier sample as they are now, in their order."""
+    found = await _find_job(database, computations, group, job)
+    position = found.position(as_of)
+    details: dict[bytes, str] = {}
+    if {"rare_shape", "outlier"} & {*chosen.values()}:
+        limit = len(chosen)
+        unusual = await unusual_outputs(database, computations, found.group_id, found.id, limit)
+        details = {output.identity: output.detail for output in unusual}
+    choices = [
+        (identity, _Choice(reason, details.get(identity)))
+        for identity, reason in ((parse_output_id(one), chosen[one]) for one in chosen)
+    ]
+    return await _read_outputs(found, position, choices, max_bytes)
+
+
+async def find_later(
+    database: Database, group: str, job: str, output_ids: Sequence[str], as_of: int
+) -> Later:
+    """Finds those of the outputs whose values were stored after a position."""
+    found = await job_history.find_job(database, group, job)
+    key = (database.organization_id, found.group_id, found.id)
+    known: dict[str, int] = {}
+    for start in range(0, len(output_ids), _LATER_STEP):
+        await asyncio.sleep(0)  # other requests run between two statements
+        step = [parse_output_id(one) for one in output_ids[start : start + _LATER_STEP]]
+        keys = [*step, *[b""] * (_LATER_STEP - len(step))]
+        rows = await database.read(_VALUE_POSITIONS, *key, *keys)
+        known |= {identity.hex(): seq for identity, seq in rows}
+    later = {output_id: seq for output_id, seq in known.items() if seq > as_of}
+    return Later(found.output_count, later, [one for one in output_ids if one not in known])
 
 
 async def _find_job(database: Database, computations: FairThread, group: str, job: str) -> _Job:
@@ -195,29 +280,27 @@ async def _find_ranks(job: _Job, statement: str, ranks: Iterable[int]) -> dict[i
 
 
 async def _read_outputs(
-    database: Database,
-    computations: FairThread,
-    chosen: Iterable[tuple[bytes, _Choice]],
-    max_bytes: int,
-) -> list[SampledOutput]:
+    job: _Job, position: int, chosen: Iterable[tuple[bytes, _Choice]], max_bytes: int
+) -> Sample:
     """Reads as many of the outputs as fit, and at least one."""
     outputs: list[SampledOutput] = []
     for identity, (reason, detail) in chosen:
         limit = max_bytes if outputs else page_sizes.UNLIMITED
-        row = await _read_items(database, identity, limit)
+        row = await _read_items(job, identity, limit)
         if row is None:  # it was deleted meanwhile
             continue
-        size, item, approved_item = row
+        size, item, approved_item, value_seq, seq = row
         if item is None:
             break
         max_bytes -= size + _FRAME_BYTES + len(json_text.encode(detail))
         fields = None
         if approved_item is not None:
-            key = database.organization_id
-            fields = await computations.run(key, _compare, approved_item, item, max_bytes)
-        outputs.append(SampledOutput(reason, detail, item, approved_item, fields))
+            key = job.database.organization_id
+            fields = await job.computations.run(key, _compare, approved_item, item, max_bytes)
+        positions = (value_seq, seq, identity)
+        outputs.append(SampledOutput(reason, detail, item, approved_item, fields, *positions))
         max_bytes -= len(fields or b"")
-    return outputs
+    return Sample(position, job.output_count, outputs)
 
 
 def _compare(before: bytes, after: bytes, max_bytes: int) -> bytes | None:
@@ -227,11 +310,11 @@ def _compare(before: bytes, after: bytes, max_bytes: int) -> bytes | None:
     return text if len(text) <= max_bytes else None
 
 
-async def _read_items(database: Database, identity: bytes, max_bytes: int) -> Row | None:
+async def _read_items(job: _Job, identity: bytes, max_bytes: int) -> Row | None:
     """Returns the size of an output with its approved version, and both if they fit."""
     await asyncio.sleep(0)
-    key = (database.organization_id, identity)
-    rows = await database.read(_ITEMS, *key, min(_SMALL_BYTES, max_bytes))
+    key = (job.database.organization_id, job.group_id, job.id, identity)
+    rows = await job.database.read(_ITEMS, *key, min(_SMALL_BYTES, max_bytes))
     if rows and _SMALL_BYTES < rows[0][0] <= max_bytes:
-        rows = await database.read_large(_ITEMS, *key, max_bytes)
+        rows = await job.database.read_large(_ITEMS, *key, max_bytes)
     return rows[0] if rows else None

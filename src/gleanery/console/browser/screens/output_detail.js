@@ -123,9 +123,10 @@ function About({ details, group }) {
   return html`<${Facts} rows=${rows} /><details><summary class="muted">Technical</summary><${Facts} rows=${technical} /></details>`;
 }
 
-function loader(group, outputId, version) {
+/** more: the field from which paths start, and the position of the value that is shown. */
+export function loader(group, outputId, version, more) {
   return async (pointer, part) => {
-    const query = { path: pointer, version, part };
+    const query = { ...more, path: pointer, version, part };
     return (await send("GET", path`console/api/outputs/${group}/${outputId}/value`, { query })).text();
   };
 }

@@ -12,7 +12,7 @@ const WIDTHS = { number: 150, boolean: 100, string: 160, array: 160, null: 100 }
 
 /** Returns the style of the canvas: the widths of all columns. */
 export function template(columns) {
-  const widths = [168, ...columns.map(({ kind }, at) => (at === 0 && kind === "string" ? 210 : (WIDTHS[kind] ?? 160))), 120, 200, 116];
+  const widths = [204, ...columns.map(({ kind }, at) => (at === 0 && kind === "string" ? 210 : (WIDTHS[kind] ?? 160))), 120, 200, 116];
   const total = widths.reduce((sum, width) => sum + width, 0);
   const tracks = widths.map((width, at) => (at === 0 ? `var(--outputs-when, ${width}px)` : `minmax(${width}px, ${width}fr)`));
   return { "--outputs-columns": tracks.join(" "), minWidth: `${total}px` };
@@ -40,11 +40,11 @@ export function Row({ row, columns, digits, top, isSelected, onSelect, onOpen })
   </div>`;
 }
 
-/** Returns what the last change of an output was. An approval does not change the value. */
+/** Returns what the last change of an output was. An approval changes no value, so what changed before it is said, too. */
 function changeOf(row) {
-  if (row.value_cursor !== row.cursor) return row.approved ? "approved" : "unapproved";
-  if (row.changes === null) return "updated";
-  return row.changes === 0 ? "new" : plural(row.changes, "field");
+  const value = row.changes === null ? "updated" : row.changes === 0 ? "new" : plural(row.changes, "field");
+  if (row.value_cursor === row.cursor) return value;
+  return (row.approved ? "approved" : "unapproved") + (row.changes ? `, ${value}` : "");
 }
 
 /** Returns the number of decimals of a number; many are not counted. */

@@ -7,7 +7,7 @@ import { safeUrl } from "../ui/text.js";
 import { isBad, isDecided } from "./review_decisions.js";
 import { whyNoDiff } from "./review_output.js";
 
-const DIGITS = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
+const DIGITS = [..."123456789"];
 /** How a review ends: the status, its key, its label, and the kind of its button. */
 export const ENDINGS = [
   ["approved", "A", "Approve", "primary"],

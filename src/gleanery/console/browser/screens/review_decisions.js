@@ -1,17 +1,22 @@
 // The decisions about a sample: a list of steps that can be undone and survives a reload.
+//
+// A decision belongs to an output and its version, and a sample to a position (as_of). The outputs of the sample are stored
+// beside the steps, so that a reload shows the same outputs. A value that was stored after the position is not covered by the
+// review: what was decided about the value before still counts, and a decision about the later value is only a finding.
 
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { notify } from "../ui/feedback.js";
 
 const PREFIX = "gleanery.review ";
 const MAX_SAMPLES = 20;
-const MAX_STEPS = 3000;
 export const MAX_NOTE = 2000;
 
-/** Returns the decisions by output_id: { isOk, flags: [{ path, note }], comment }. */
+/** Returns the decisions by output_id: { version, isLater, isOk, flags: [{ path, note }], comment }. Each is about one version. */
 export function decisionsOf(steps) {
   const decisions = new Map();
-  for (const { id, kind, path, note } of steps) {
-    const before = decisions.get(id) ?? { isOk: false, flags: [], comment: "" };
+  for (const { id, version, isLater, kind, path, note } of steps) {
+    const known = decisions.get(id);
+    const before = known?.version === version ? known : { version, isLater, isOk: false, flags: [], comment: "" };
     if (kind === "ok") decisions.set(id, { ...before, isOk: true, flags: [] });
     else if (kind === "comment") decisions.set(id, { ...before, comment: note });
     else {
@@ -35,35 +40,45 @@ export function findingsOf(decisions) {
 }
 
 /**
- * Steps of a sample, stored with ids, paths and notes only. A step on an older version is dropped.
- * A step on an output outside of the sample stays: the sample depends on its size and on the values of others.
+ * Steps of a sample, stored with ids, paths and notes only, beside about: { asOf, outputs, samples, known, from }.
+ * A step on an older version is dropped, unless the newer one is later than the sample.
+ * A step on an output outside of the sample stays, if it was made in a sample of the same position.
  */
-export function useDecisions(key, outputs) {
-  const name = PREFIX + JSON.stringify(key);
-  const versions = useMemo(() => new Map(outputs.map((one) => [one.output_id, one.version])), [outputs]);
-  const fits = (step) => !versions.has(step.id) || versions.get(step.id) === step.version;
-  const isShown = (step) => versions.has(step.id) && fits(step);
+export function useDecisions(key, sample, about) {
+  const name = nameOf(key);
+  const outputs = useMemo(() => new Map(sample.sample.map((one) => [one.output_id, one])), [sample]);
   const [stored] = useState(() => read(name));
-  const [steps, setSteps] = useState(() => stored.filter(fits));
+  const isLater = (id) => outputs.get(id).stored > sample.cursor;
+  const isSame = (step) => outputs.get(step.id)?.version === step.version;
+  const fits = (step) => !outputs.has(step.id) || isSame(step) || isLater(step.id);
+  const isShown = (step) => outputs.has(step.id) && fits(step);
+  const [first] = useState(() =>
+    stored.steps
+      .filter((step) => fits(step) && (outputs.has(step.id) || stored.asOf === sample.cursor))
+      .map((step) => (isSame(step) ? { ...step, isLater: isLater(step.id) } : step)),
+  );
+  const [steps, setSteps] = useState(first);
   const current = useRef(steps);
   const show = (next) => {
     current.current = next;
     setSteps(next);
   };
+  const store = (next) => {
+    if (!write(name, next, about)) notify("Your decisions cannot be stored: a reload loses them.", { tone: "bad" });
+  };
   const change = (next) => {
     show(next);
-    write(name, next);
+    store(next);
   };
   useEffect(() => {
-    if (steps.length < stored.length) write(name, steps);
+    if (stored.steps.length) store(steps);
     return onChangeElsewhere(name, show);
   }, []);
   return {
-    decisions: useMemo(() => decisionsOf(steps.filter(fits)), [steps]),
-    dropped: stored.length - stored.filter(fits).length,
+    decisions: useMemo(() => decisionsOf(steps.filter(fits)), [steps, outputs]),
+    dropped: stored.steps.length - first.length,
     add(id, kind, path = null, note = "") {
-      const step = { id, version: versions.get(id), kind, path, note };
-      change([...current.current, step].slice(-MAX_STEPS));
+      change([...current.current, { id, version: outputs.get(id).version, isLater: isLater(id), kind, path, note }]);
     },
     /** Removes the last step about an output of the sample, and returns that output. */
     undo() {
@@ -73,15 +88,29 @@ export function useDecisions(key, outputs) {
       change(current.current.toSpliced(at, 1));
       return id;
     },
-    forget: () => change([]),
+    forget() {
+      change([]);
+      for (const one of about.from ?? []) write(nameOf(one), []);
+    },
     canUndo: steps.some(isShown),
   };
+}
+
+const nameOf = (key) => PREFIX + JSON.stringify(key);
+
+/** Returns what is stored about a sample beside the steps. */
+export const readAbout = (key) => read(nameOf(key));
+
+/** Gives a new sample of the job the steps of an earlier one. Those that do not fit are dropped there, and stay in the earlier one. */
+export function carryOver(key, next) {
+  const { steps, from = [] } = read(nameOf(key));
+  write(nameOf(next), steps, { from: [...from, key] });
 }
 
 /** Calls show with the steps whenever another tab has stored them. Returns the function that ends this. */
 function onChangeElsewhere(name, show) {
   const listener = (event) => {
-    if (event.storageArea === localStorage && event.key === name) show(read(name));
+    if (event.storageArea === localStorage && event.key === name) show(read(name).steps);
   };
   addEventListener("storage", listener);
   return () => removeEventListener("storage", listener);
@@ -111,18 +140,21 @@ function time(name) {
 
 function read(name) {
   try {
-    return JSON.parse(localStorage.getItem(name)).steps.filter((step) => typeof step.id === "string");
+    const stored = JSON.parse(localStorage.getItem(name));
+    return { ...stored, steps: stored.steps.filter((step) => typeof step.id === "string") };
   } catch {
-    return [];
+    return { steps: [] };
   }
 }
 
-function write(name, steps) {
+/** Returns whether the steps are stored. */
+function write(name, steps, about) {
   try {
-    if (steps.length) localStorage.setItem(name, JSON.stringify({ at: Date.now(), steps }));
+    if (steps.length) localStorage.setItem(name, JSON.stringify({ ...about, at: Date.now(), steps }));
     else localStorage.removeItem(name);
     for (const old of storedNames().slice(0, -MAX_SAMPLES)) localStorage.removeItem(old);
+    return true;
   } catch {
-    // The storage is full or switched off: the decisions stay in memory until the page is left.
+    return false; // full or switched off: the decisions stay in memory until the page is left
   }
 }

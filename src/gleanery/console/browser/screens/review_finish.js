@@ -27,13 +27,20 @@ function effectOf(status, sample, isOfFlagged) {
 /** summary: what is sent, and what it says about the job. sent: what was sent before an error; key: the name of that. */
 export function Finish({ status, group, job, sample, summary, newer, sent, sendingKey, onFailed, onClose, onSent }) {
   const { findings, flagged } = summary;
+  const isApproval = status === "approved";
   const repeated = sent.open?.status === status ? sent.open.body : null; // the service may have it
   const [text, setText] = useState("");
   const comment = repeated?.comment ?? text;
-  const [onlyFlagged, setOnlyFlagged] = useState(status === "approved");
+  const [onlyFlagged, setOnlyFlagged] = useState(true);
+  const [refusal, setRefusal] = useState(); // a newer one, about which the person was asked
   const bodies = reviewsOf({ status, job, comment, as_of: sample.cursor, findings, flagged, onlyFlagged });
   const isRest = sent.isApproved && bodies.length === 2;
   const { submit, isBusy, error } = useAction(async () => {
+    if (isApproval && !isRest) {
+      const found = refusalSince(await get(path`console/api/reviews/${group}`, { job_id: job }), sample.about.known);
+      setRefusal(found);
+      if (found && found.review_id !== refusal?.review_id) return;
+    }
     let results;
     try {
       results = await sendReview(sendingKey, group, status, bodies);
@@ -49,10 +56,9 @@ export function Finish({ status, group, job, sample, summary, newer, sent, sendi
     // Chromium closes a dialog at the second Escape without asking.
     if (event.key === "Escape" && isBusy) event.preventDefault();
   };
-  const isApproval = status === "approved";
   const isOfFlagged = !isApproval && onlyFlagged && flagged.length > 0;
   const verb = { approved: "Approve", changes_requested: "Send back", rejected: "Reject" }[status];
-  const label = isRest ? "Send the flagged outputs back" : `${verb} ${plural(isOfFlagged ? flagged.length : sample.outputs, "output")}`;
+  const label = isRest ? "Send the flagged outputs back" : `${verb} ${plural(isOfFlagged ? flagged.length : sample.outputs, "output")}${refusal ? " anyway" : ""}`;
   const hint = repeated ? "The last attempt may have arrived. So exactly the same is sent again, and stored once." : "May be empty. Ctrl+Enter sends the review.";
   const buttons = html`<${Button} onClick=${close} aria-disabled=${isBusy ? "true" : undefined}>Cancel<//>
     <${Button} kind=${isApproval ? "primary" : "danger"} type="submit" form="review-finish" isBusy=${isBusy}>${label}<//>`;
@@ -60,7 +66,7 @@ export function Finish({ status, group, job, sample, summary, newer, sent, sendi
     <form id="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
       <p>${effectOf(status, sample, isOfFlagged)}</p>
       ${isApproval && summary.warning && html`<p class="warning">${summary.warning}</p>`}
-      ${newer && html`<p class="review-outside">This job was reviewed meanwhile: <${Latest} review=${newer} /></p>`}
+      ${(refusal ?? newer) && html`<p class="review-outside" role="status">This job was reviewed meanwhile: <${Latest} review=${refusal ?? newer} />${refusal && " Approve anyway?"}</p>`}
       <${About} ...${{ status, job, sample, summary }} />
       ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} group=${group} findings=${findings} outputs=${sample.sample} limit=${8} /></div>`}
       ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged }} />`}
@@ -95,6 +101,12 @@ function FlaggedOnly({ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged 
   }
   const options = [[true, `Only the ${count}`], [false, `All ${plural(sample.outputs, "output")}`]];
   return html`<div class="field"><h3>Applies to</h3><${Choice} label="Outputs" value=${onlyFlagged} onValue=${setOnlyFlagged} options=${options} /></div>`;
+}
+
+/** Returns the newest review after a known one that refuses outputs, unless the whole job was approved after it. */
+function refusalSince({ reviews }, known) {
+  const end = reviews.findIndex((one) => one.review_id === known || (one.is_of_job && one.status === "approved"));
+  return reviews.slice(0, end < 0 ? undefined : end).find((one) => one.status === "rejected" || one.status === "changes_requested");
 }
 
 /** Returns the bodies of the requests: one review, or two if a job is approved without its flagged outputs. */

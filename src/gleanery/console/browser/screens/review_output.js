@@ -6,9 +6,11 @@ import { plural } from "../format.js";
 import { href } from "../router.js";
 import { Badge, Button, Key } from "../ui/controls.js";
 import { Icon } from "../ui/icons.js";
+import { Problem } from "../ui/feedback.js";
 import { Panel } from "../ui/page.js";
 import { SourceLink, Text, Time, safeUrl, visibleText } from "../ui/text.js";
 import { Tree, fieldName } from "../ui/value.js";
+import { loader } from "./output_detail.js";
 import { MAX_NOTE } from "./review_decisions.js";
 
 const NUMBERED = 9;
@@ -29,20 +31,21 @@ export function whyNoDiff({ approval, rows }) {
   return rows.some((row) => row.is_changed) ? undefined : "No field differs from the approved version";
 }
 
-/** Returns the rows to show. The first nine fields always have a row, so that their keys stay the same. */
-export function visibleRows(sample, output, onlyChanged) {
+/**
+ * Returns the rows to show. The first nine fields always have a row, so that their keys stay the same.
+ * more: rows of fields that the sample has left out.
+ */
+export function visibleRows(sample, output, onlyChanged, more = []) {
   const rows = new Map(output.rows.map((row) => [row.at, row]));
-  if (onlyChanged && !whyNoDiff(output)) return output.rows.filter((row) => row.is_changed).map(named);
   const places = new Set([...rows.keys(), ...sample.fields.slice(0, NUMBERED).keys()]);
-  return [...places].sort((one, other) => one - other).map((at) => named(rows.get(at) ?? { at, after: null, before: null }));
-
-  function named(row) {
-    return { ...row, path: sample.fields[row.at] };
-  }
+  const first = [...places].sort((one, other) => one - other).map((at) => ({ after: null, before: null, ...rows.get(at), path: sample.fields[at] }));
+  const known = new Set(first.map((row) => row.path));
+  const all = [...first, ...more.filter((row) => !known.has(row.path))];
+  return onlyChanged && !whyNoDiff(output) ? all.filter((row) => row.is_changed) : all;
 }
 
-/** The output that is decided now. edit: { path } while a note is written. */
-export function Output({ group, output, rows, decision, edit, draft, actions, onCancel, onlyChanged }) {
+/** The output that is decided now. edit: { path } while a note is written. later: what was stored since the sample. */
+export function Output({ group, sample, output, later, rows, decision, edit, draft, actions, onCancel, onlyChanged, onReload, ...more }) {
   const [tone, approval] = APPROVALS[output.approval];
   return html`<${Panel} flush>
     <header class="review-about">
@@ -50,7 +53,10 @@ export function Output({ group, output, rows, decision, edit, draft, actions, on
         <div class="review-badges">
           ${REASONS[output.reason] && html`<${Badge} tone="info">${REASONS[output.reason]}<//>`}
           <${Badge} tone=${tone}>${approval}<//>
-          <${Verdict} decision=${decision} />
+          <${Verdict} decision=${decision} isOld=${decision && decision.version !== output.version} />
+          ${output.stored > sample.cursor && html`<${Badge} tone="warn">Newer than the sample: not covered<//>`}
+          ${later.deleted.includes(output.output_id) && html`<${Badge} tone="bad">Deleted<//>`}
+          ${later.later[output.output_id] > output.stored && html`<${Badge} tone="warn">Has a newer value<//><${Button} small kind="quiet" onClick=${onReload}>Show it<//>`}
         </div>
         ${output.detail && html`<p><${Text}>${output.detail}<//></p>`}
         <p><${SourceLink} url=${output.source_url} /></p>
@@ -61,8 +67,8 @@ export function Output({ group, output, rows, decision, edit, draft, actions, on
       </div>
     </header>
     ${edit && html`<${NoteForm} key=${edit.path} ...${{ path: edit.path, decision, draft, onCancel, onKeep: actions.keep }} />`}
-    <${Fields} ...${{ output, rows, decision, onFlag: actions.toggleFlag }} />
-    <${Rest} output=${output} rows=${rows} onlyChanged=${onlyChanged} />
+    <${Fields} ...${{ group, output, rows, decision, onFlag: actions.toggleFlag }} />
+    <${Rest} ...${{ output, rows, onlyChanged, ...more }} />
     ${notesOf(decision).map((note) => html`<p class="review-comment"><${Icon} name="comment" label="Note" /><${Text}>${note}<//></p>`)}
     ${output.files.length > 0 && html`<${Files} files=${output.files} />`}
   <//>`;
@@ -71,17 +77,19 @@ export function Output({ group, output, rows, decision, edit, draft, actions, on
 /** Returns the notes on the output as a whole. */
 const notesOf = (decision) => [decision?.flags.find((flag) => flag.path === null)?.note, decision?.comment].filter(Boolean);
 
-function Verdict({ decision }) {
+/** isOld: the decision is about an earlier value of the output. */
+function Verdict({ decision, isOld }) {
+  const about = isOld && ": the value before";
   if (decision?.flags.length) {
     const whole = decision.flags.some((flag) => flag.path === null);
-    return html`<${Badge} tone="bad"><${Icon} name="flag" />${whole ? "Flagged" : plural(decision.flags.length, "flagged field")}<//>`;
+    return html`<${Badge} tone="bad"><${Icon} name="flag" />${whole ? "Flagged" : plural(decision.flags.length, "flagged field")}${about}<//>`;
   }
-  if (decision?.isOk) return html`<${Badge} tone="good"><${Icon} name="check" />OK<//>`;
+  if (decision?.isOk) return html`<${Badge} tone="good"><${Icon} name="check" />OK${about}<//>`;
   return html`<${Badge}>Not decided<//>`;
 }
 
-function Fields({ output, rows, decision, onFlag }) {
-  const compares = output.approval === "older";
+function Fields({ group, output, rows, decision, onFlag }) {
+  const compares = output.before !== null;
   const flags = new Map(decision?.flags.map((flag) => [flag.path, flag]));
   return html`<table class="review-fields">
     <thead>
@@ -89,16 +97,21 @@ function Fields({ output, rows, decision, onFlag }) {
         <th scope="col"><span class="visually-hidden">Flag</span></th>
         <th scope="col">Field</th>
         <th scope="col">Now</th>
-        ${compares && html`<th scope="col">Last approved</th>`}
+        ${compares && html`<th scope="col">${output.before === "approved" ? "Last approved" : "Before"}</th>`}
       </tr>
     </thead>
     <tbody>
-      ${rows.map((row, at) => html`<${FieldRow} key=${row.path} ...${{ row, at, compares, flag: flags.get(row.path), onFlag }} />`)}
+      ${rows.map((row, at) => html`<${FieldRow} key=${row.path} ...${{ group, output, row, at, compares, flag: flags.get(row.path), onFlag }} />`)}
     </tbody>
   </table>`;
 }
 
-function FieldRow({ row, at, compares, flag, onFlag }) {
+function FieldRow({ group, output, row, at, compares, flag, onFlag }) {
+  // Another output, or another value of it, must not show the whole text of this one.
+  const value = (node, version) =>
+    node
+      ? html`<${Tree} key=${`${output.output_id} ${output.stored}`} node=${node} load=${loader(group, output.output_id, version, { field: row.path, stored: output.stored })} />`
+      : html`<span class="absent">missing</span>`;
   const name = [row.is_changed && "changed", flag && "flagged"].filter(Boolean).join(" ");
   const kind = !row.is_changed ? "" : !row.before ? "added" : !row.after ? "removed" : "changed";
   return html`<tr class=${name}>
@@ -116,27 +129,30 @@ function FieldRow({ row, at, compares, flag, onFlag }) {
       ${at < NUMBERED && html`<${Key}>${at + 1}<//>`}
     </td>
     <th scope="row"><${Text}>${fieldName(row.path)}<//>${kind && html` <${Badge} tone="warn">${kind}<//>`}</th>
-    <td class="review-now"><${Value} node=${row.after} />
+    <td class="review-now">${value(row.after)}
       ${flag?.note && html`<p class="review-flag"><${Text}>${flag.note}<//></p>`}
     </td>
     ${compares &&
-    html`<td class="review-was">${row.is_changed ? html`<${Value} node=${row.before} />` : html`<span class="muted">${row.after ? "same" : "–"}</span>`}</td>`}
+    html`<td class="review-was">${row.is_changed ? value(row.before, output.before) : html`<span class="muted">${row.after ? "same" : "–"}</span>`}</td>`}
   </tr>`;
 }
 
-function Value({ node }) {
-  return node ? html`<${Tree} node=${node} />` : html`<span class="absent">missing</span>`;
-}
-
-function Rest({ output, rows, onlyChanged }) {
+/** extra: the fields that were opened, and where the next ones begin. moreFields: opens them. */
+function Rest({ output, rows, onlyChanged, moreFields, extra }) {
   const why = whyNoDiff(output);
-  const hidden = onlyChanged && !why ? output.rows.length - rows.length : 0;
+  const count = output.rows.length + output.left_out;
+  const opened = extra?.rows.length ?? output.rows.length;
+  const left = count - opened;
   const texts = [
     onlyChanged && why,
-    hidden > 0 && `${plural(hidden, "unchanged field")} hidden`,
-    output.left_out > 0 && `${plural(output.left_out, "more field")} too many to show`,
+    onlyChanged && !why && opened > rows.length && `${plural(opened - rows.length, "unchanged field")} hidden`,
+    left > 0 && extra?.next === null && `${plural(left, "more field")} in the details`, // with very long names
   ].filter(Boolean);
-  return texts.length > 0 && html`<p class="review-rest muted">${texts.join(" · ")}</p>`;
+  return (texts.length > 0 || left > 0) && html`<div class="review-rest muted">
+    ${texts.join(" · ")}
+    ${left > 0 && extra?.next !== null && html` <${Button} small isBusy=${moreFields.isBusy} onClick=${moreFields.run}>Show ${plural(left, "more field")}<//>`}
+    <${Problem} error=${moreFields.error} />
+  </div>`;
 }
 
 function Files({ files }) {

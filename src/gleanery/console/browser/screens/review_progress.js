@@ -4,6 +4,7 @@ import { html } from "../vendor/preact.js";
 import { number, plural } from "../format.js";
 import { href } from "../router.js";
 import { Button, Choice, Key } from "../ui/controls.js";
+import { Time } from "../ui/text.js";
 import { ENDINGS } from "./review_actions.js";
 import { describeBound, warnFew } from "./review_bound.js";
 import { findingsOf, isBad, isDecided } from "./review_decisions.js";
@@ -11,10 +12,10 @@ import { whyNoDiff } from "./review_output.js";
 import { HALF_SENT } from "./review_sending.js";
 
 const SECTIONS = ["changed", "unusual", "new", "random", "unchanged"];
-const isWhole = (sample) => sample.sample.length === sample.outputs;
+const isWhole = (sample) => sample.chosen === sample.outputs;
 
-function sectionOf(sample, { approval, reason }) {
-  if (isWhole(sample) ? approval === "older" : reason === "changed") return "changed";
+function sectionOf(sample, { approval, before, reason }) {
+  if (isWhole(sample) ? before : reason === "changed") return "changed";
   if (reason === "rare_shape" || reason === "outlier") return "unusual";
   return !isWhole(sample) ? "random" : approval === "none" ? "new" : "unchanged";
 }
@@ -33,19 +34,19 @@ export function summarize(sample, decisions) {
   const outputs = sample.sample;
   const decided = outputs.flatMap((output) => {
     const decision = decisions.get(output.output_id);
-    return isDecided(decision) ? [{ isRandom: output.reason === "random", isBad: isBad(decision) }] : [];
+    return isDecided(decision) ? [{ isRandom: output.reason === "random", isBad: isBad(decision), isLater: decision.isLater }] : [];
   });
   const bad = decided.filter((one) => one.isBad).length;
-  const flagged = [...decisions.keys()].filter((id) => isBad(decisions.get(id)));
-  const count = flagged.length - bad;
+  const all = [...decisions.keys()].filter((id) => isBad(decisions.get(id)));
+  const count = all.length - bad;
   const outside = count > 0 && `${plural(count, "flagged output")} ${count === 1 ? "is" : "are"} not in this sample`;
   const seen = `${decided.length} of ${outputs.length} outputs decided, ${bad} flagged`;
-  const about = [decided, isWhole(sample), sample.outputs];
+  const about = [decided.filter((one) => !one.isLater), isWhole(sample), sample.outputs];
   return {
     decided: decided.length,
     bad,
     outside,
-    flagged,
+    flagged: all.filter((id) => !decisions.get(id).isLater),
     findings: findingsOf(decisions),
     bound: describeBound(...about),
     warning: warnFew(...about),
@@ -53,7 +54,7 @@ export function summarize(sample, decisions) {
   };
 }
 
-export function Summary({ sample, summary, canSend, sent, onFinish, ...rest }) {
+export function Summary({ sample, summary, later, canSend, sent, onFinish, onRenew, ...rest }) {
   const { decided, bad, outside, bound } = summary;
   return html`<section class="panel review-summary" aria-label="Progress">
     <p><strong>${decided}/${sample.sample.length}</strong> decided <span class="muted">· ${number(bad)} flagged</span></p>
@@ -72,8 +73,24 @@ export function Summary({ sample, summary, canSend, sent, onFinish, ...rest }) {
     <p class="review-bound" role="status">${bound}</p>
     ${sent.isApproved && html`<p class="review-outside">${HALF_SENT}</p>`}
     ${outside && html`<p class="review-outside">${outside}. They are sent, too.</p>`}
+    <${Since} ...${{ sample, later, onRenew }} />
     <${Sections} ...${{ sample, isDone: decided === sample.sample.length, ...rest }} />
   </section>`;
+}
+
+/** What was stored since the sample. The review does not cover it. */
+function Since({ sample, later, onRenew }) {
+  const counts = [
+    ["changed", sample.sample.filter((one) => later.later[one.output_id] ?? one.stored > sample.cursor).length],
+    ["deleted or too large", sample.chosen - sample.sample.length + later.deleted.length],
+  ];
+  const facts = counts.filter(([, count]) => count > 0).map(([what, count]) => `${plural(count, "output")} of it ${what}`);
+  const now = later.outputs ?? sample.now;
+  if (now !== sample.outputs) facts.push(`the job has ${plural(now, "output")} instead of ${number(sample.outputs)}`);
+  if (later.error) facts.push("more could not be read");
+  return facts.length > 0 && html`<p class="review-outside">
+      Since the sample (<${Time} at=${sample.cursor} />): ${facts.join(", ")}. This review does not cover it. <${Button} small onClick=${onRenew}>New sample<//>
+    </p>`;
 }
 
 /** The parts of the sample: a button for each shows its first open output. */

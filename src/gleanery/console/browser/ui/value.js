@@ -1,4 +1,5 @@
 // Values of outputs in the form of the service: ["s", text], ["n", digits], ["o", members, length] …
+// A fourth element is the number of characters, elements or members that are left out at the start.
 
 import { html, useState } from "../vendor/preact.js";
 import { number, plural } from "../format.js";
@@ -10,13 +11,14 @@ import { SourceLink, Text, safeUrl } from "./text.js";
 /** Returns a value as one line of plain text, for cells and diffs. */
 export function plain(node) {
   if (!node) return "";
-  const [kind, content, length] = node;
-  if (kind === "s" || kind === "n") return content + (length === undefined ? "" : "…");
+  const [kind, content, length, start = 0] = node;
+  if (kind === "s" || kind === "n") return (start ? "…" : "") + content + (length === undefined ? "" : "…");
   if (kind === "b") return String(content);
   if (kind === "z") return "null";
-  if (kind === "a") return `[${content.map(plain).join(", ")}${content.length < length ? ", …" : ""}]`;
-  const members = content.map(([name, value]) => `${name}: ${plain(value)}`);
-  return `{${members.join(", ")}${content.length < length ? ", …" : ""}}`;
+  const parts = content.map(kind === "a" ? plain : ([name, value]) => `${name}: ${plain(value)}`);
+  if (start) parts.unshift("…");
+  if (start + content.length < length) parts.push("…");
+  return kind === "a" ? `[${parts.join(", ")}]` : `{${parts.join(", ")}}`;
 }
 
 const NAMES = new Map([["$.files", "Files"], ["$.source_url", "Source"], ["$.data", "All data"], ["$.tags", "All tags"]]);
@@ -27,9 +29,9 @@ export const fieldName = (path) => NAMES.get(path) ?? path.replace(/^\$\.tags(?:
 /** A value in one line. An absent value is shown as a dash. */
 export function Inline({ node }) {
   if (node === undefined || node === null) return html`<span class="absent">–</span>`;
-  const [kind, content, length] = node;
+  const [kind, content, length, start] = node;
   if (kind === "s") {
-    return html`<span class="value text"><${Text}>${content}<//>${length !== undefined && html`<${Rest} of=${length} />`}</span>`;
+    return html`<span class="value text">${start && "…"}<${Text}>${content}<//>${length !== undefined && html`<${Rest} of=${length} />`}</span>`;
   }
   if (kind === "z") return html`<span class="value null">null</span>`;
   const name = { n: "number", b: "boolean" }[kind] ?? "nested";
@@ -57,21 +59,24 @@ function exactText([kind, content, length]) {
 
 /** A value as a tree that can be opened and closed. load(path, part) gets the exact text of a value as a whole, or of its name. */
 export function Tree({ node, path = "", load, depth = 0 }) {
-  const [kind, content, length] = node;
-  if (kind === "s") return html`<${LongText} ...${{ content, length, path, load }} />`;
+  const [kind, content, length, start = 0] = node;
+  if (kind === "s") return html`<${LongText} ...${{ content, length, start, path, load }} />`;
   if (kind !== "o" && kind !== "a") return html`<${Inline} node=${node} />`;
   if (length === 0) return html`<span class="value nested">${kind === "o" ? "{ }" : "[ ]"}</span>`;
-  const entries = kind === "o" ? content : content.map((value, at) => [String(at), value]);
+  const entries = kind === "o" ? content : content.map((value, at) => [String(start + at), value]);
+  const left = length - start - content.length;
   const list = html`<dl class="tree">
-    ${entries.map(([name, value, whole], at) => html`<${Row} key=${at} ...${{ name, whole, value, load, depth }} path=${`${path}/${whole ? `~#${at}` : escape(name)}`} />`)}
-    ${content.length < length &&
-    html`<div class="more"><dt>…</dt><dd class="muted">${plural(length - content.length, "more entry", "more entries")}</dd></div>`}
+    ${start > 0 && html`<${More}>${plural(start, "entry", "entries")} before<//>`}
+    ${entries.map(([name, value, whole], at) => html`<${Row} key=${at} ...${{ name, whole, value, load, depth }} path=${`${path}/${whole ? `~#${start + at}` : escape(name)}`} />`)}
+    ${left > 0 && html`<${More}>${plural(left, "more entry", "more entries")}<//>`}
   </dl>`;
-  if (depth === 0) return list;
+  const shown = start > 0 || left > 0 ? html`<${Whole} ...${{ path, load }}>${list}<//>` : list;
+  if (depth === 0) return shown;
   const summary = kind === "o" ? plural(length, "member") : plural(length, "element");
-  return html`<details open=${depth < 3}><summary class="muted">${summary}</summary>${list}</details>`;
+  return html`<details open=${depth < 3}><summary class="muted">${summary}</summary>${shown}</details>`;
 }
 
+const More = ({ children }) => html`<div class="more"><dt>…</dt><dd class="muted">${children}</dd></div>`;
 const escape = (name) => name.replaceAll("~", "~0").replaceAll("/", "~1");
 
 /** whole: the length of a name that is truncated. */
@@ -90,18 +95,21 @@ function isNested(node) {
 // A browser takes a minute to lay out some megabytes of text.
 const STEP = 20_000, LONGEST = 400_000;
 
-function LongText({ content, length, path, load }) {
+function LongText({ content, length, start, path, load }) {
+  const isLink = length === undefined && /^https?:\/\//i.test(content) && safeUrl(content);
+  if (isLink) return html`<${SourceLink} url=${content} />`;
+  const text = html`<span class="value text">${start > 0 && "…"}<${Text}>${content}<//></span>`;
+  return length === undefined ? text : html`<${Whole} ...${{ path, load }}>${text} <${Rest} of=${length} /><//>`;
+}
+
+/** A part of a value, and a button that shows the whole of it as text. */
+function Whole({ path, load, children }) {
   const [whole, setWhole] = useState(null);
   const [count, setCount] = useState(1);
   const [error, setError] = useState(null);
-  if (length === undefined) {
-    const isLink = /^https?:\/\//i.test(content) && safeUrl(content);
-    return isLink ? html`<${SourceLink} url=${content} />` : html`<span class="value text"><${Text}>${content}<//></span>`;
-  }
   if (whole !== null) return html`<${Steps} ...${{ whole, count }} onMore=${() => setCount(count + 1)} />`;
   const show = () => load(path).then(setWhole, setError);
-  return html`<span class="value text"><${Text}>${content}<//></span>
-    <${Rest} of=${length} />${load && html` <${Button} small kind="quiet" onClick=${show}>Show all<//>`}
+  return html`${children}${load && html` <${Button} small kind="quiet" onClick=${show}>Show all<//>`}
     ${error && html`<p class="problem"><${Text}>${error.message}<//></p>`}`;
 }
 
