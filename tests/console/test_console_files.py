@@ -81,16 +81,19 @@ def test_a_later_style_sheet_can_change_an_earlier_one() -> None:
 
 
 def program(text: str) -> list[JsToken]:
-    """Tokens of a module. Spaces at the start of a line mean nothing in markup."""
+    """Tokens of a module. Spaces at the start of a line and before "/>" mean nothing in markup."""
+
+    def without_spaces(markup: str) -> str:
+        return re.sub(r"\n\s*", "\n", markup).replace(" />", "/>")
+
     return [
-        one._replace(value=re.sub(r"\n[ \t]*", "\n", one.value)) if one.tag == "html" else one
+        one._replace(value=without_spaces(one.value)) if one.tag == "html" else one
         for one in tokens_of(text)
     ]
 
 
 @pytest.mark.parametrize("path", OWN)
-def test_a_served_module_is_the_same_program_in_the_same_lines(path: str) -> None:
-    assert SERVED[path].count("\n") == OWN[path].count("\n")
+def test_a_served_module_is_the_same_program(path: str) -> None:
     assert program(SERVED[path]) == program(OWN[path])
 
 

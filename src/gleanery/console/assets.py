@@ -26,7 +26,8 @@ _STYLE_ORDER = ("base.css", "shell.css", "ui/", "screens/")
 """A later style sheet can change what an earlier one says."""
 _STYLE_COMMENTS = re.compile(r"/\*[\s\S]*?\*/")
 _STYLE_SPACES = re.compile(r"\s*([{};,>])\s*|(?<=:)\s+")
-_INDENTATION = re.compile(r"(?<=\n)[ \t]+")
+_MARKUP_SPACES = re.compile(r"(?<=\n)[ \t]+|[ \t]+(?=/>)")
+_EMPTY_LINES = re.compile(r"\n{2,}")
 # The parts of a module: code without literals and braces, a comment, a text, or a sign.
 _PART = re.compile(
     r"""(?P<code>[^"'`{}/]+) | (?P<comment>//[^\n]*|/\*[\s\S]*?\*/)
@@ -104,17 +105,17 @@ def _with_one_style_sheet(sources: dict[str, bytes]) -> dict[str, Asset]:
 
 
 def shorten(path: str, content: bytes) -> bytes:
-    """Leave out comments and spaces. Every line of a module keeps its number, so errors name it."""
+    """Leave out comments, empty lines, and spaces that mean nothing."""
     if path.endswith(".css"):
         text = _STYLE_COMMENTS.sub("", content.decode())
         return _STYLE_SPACES.sub(r"\1", text.strip()).encode()
     if path.endswith(".js") and not path.startswith("vendor/"):  # the hash of that one is known
-        return "".join(_shorten_module(content.decode())).encode()
+        return _EMPTY_LINES.sub("\n", "".join(_shorten_module(content.decode())).lstrip()).encode()
     return content
 
 
 def _shorten_module(text: str) -> Iterator[str]:
-    """Yield the parts of a module without comments and unnecessary spaces, with all line breaks."""
+    """Yield the parts of a module without comments and spaces that mean nothing."""
     at, last = 0, "{"
     goes_on: list[bool] = []  # of each open brace: a template literal goes on after it
     while at < len(text):
@@ -132,7 +133,7 @@ def _shorten_module(text: str) -> Iterator[str]:
         elif piece == "`" or (piece == "}" and goes_on.pop()):
             literal = _LITERAL.match(text, at)
             assert literal is not None
-            yield _INDENTATION.sub("", literal[0])
+            yield _MARKUP_SPACES.sub("", literal[0])
             at, last = literal.end(), literal[0]
             if last.endswith("{"):
                 goes_on.append(True)

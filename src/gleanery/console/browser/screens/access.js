@@ -105,6 +105,6 @@ function Everywhere({ onClose }) {
     forgetKey();
   };
   return html`<${Confirm} title="Sign out everywhere" label="Sign out everywhere" action=${action} onClose=${onClose}>
-    <p>All sessions of your token end, also this one and those of other people who use the same token. The token itself stays valid.</p>
+    <p>All sessions of your token end: this one, and those of others who use the token. The token stays valid.</p>
   <//>`;
 }

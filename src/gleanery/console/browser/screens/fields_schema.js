@@ -111,11 +111,11 @@ function Confirm({ group, schema, changes, drift, onChanged, onClose }) {
     <${Button} kind=${schema ? "primary" : "danger"} isBusy=${isBusy} onClick=${run}>${schema ? "Apply schema" : "Remove schema"}<//>`;
   return html`<${Dialog} title=${schema ? "Apply the suggested schema" : "Remove the schema"} onClose=${onClose} actions=${actions}>
     ${schema
-      ? html`<p>From now on, the service refuses new outputs that do not meet the schema. The scraper gets an error that names the field. The other outputs of its batch are not stored either, unless it sends <code>on_error=skip</code>.</p>
+      ? html`<p>The service refuses new outputs that do not meet the schema. The scraper gets an error that names the field. The other outputs of its batch are not stored either, unless it sends <code>on_error=skip</code>.</p>
           <p>Stored outputs stay as they are. The other settings of the group stay, too.</p>
           ${drift.length > 0 && DRIFT}
           <${Changes} changes=${changes} />`
-      : html`<p>From now on, the service stores every new output, whatever its fields are. Stored outputs stay as they are.</p>`}
+      : html`<p>The service stores every new output, whatever its fields are. Stored outputs stay as they are.</p>`}
     <${Problem} error=${error} />
   <//>`;
 }

@@ -17,7 +17,7 @@ async function checkCookie(key) {
     await send("GET", "console/api/session", { headers: { [KEY_HEADER]: key } });
   } catch (error) {
     if (error.status !== 401) throw error;
-    throw new Error("Your browser has not stored the cookie of the session. Allow cookies for this address. Safari needs https, also on localhost.");
+    throw new Error("Your browser has not stored the cookie of the session. Allow cookies for this address. Safari needs https on localhost as well.");
   }
 }
 
@@ -62,7 +62,7 @@ export function Login() {
       html`<${TextField} label="Access token or login link" type="password" name="token" required value=${token} onValue=${setToken} />`}
       <div>
         <${Checkbox} label="Stay signed in" checked=${stay} onValue=${setStay} aria-describedby="stay-hint" />
-        <p class="hint" id="stay-hint">The session lasts when you close the browser, for up to 8 hours without use. On a shared computer, remove the tick, and sign out when you leave.</p>
+        <p class="hint" id="stay-hint">The session lasts when you close the browser, for up to 8 hours without use. Remove the tick on a shared computer.</p>
       </div>
       <${Problem} error=${error} />
       <${Button} kind="primary" type="submit" isBusy=${isBusy}>Sign in<//>

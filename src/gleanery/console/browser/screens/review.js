@@ -108,7 +108,7 @@ function useNewer(history, sent, about) {
 /** Returns what was stored since the sample was read: { outputs, later, deleted, error }, and check(), which looks at once. */
 function useLater(group, job, sample) {
   const [state, setState] = useState({ later: {}, deleted: [] });
-  const check = useRef();
+  const check = useRef(() => {}); // a key can come before the first effect
   useReloadOnReturn(() => check.current());
   useEffect(() => {
     const body = { job_id: job, as_of: sample.cursor, output_ids: sample.sample.map((one) => one.output_id) };

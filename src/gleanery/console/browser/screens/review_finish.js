@@ -66,7 +66,7 @@ export function Finish({ status, group, job, sample, summary, newer, sent, sendi
     <form id="review-finish" onSubmit=${submit} onKeyDown=${onKeyDown}>
       <p>${effectOf(status, sample, isOfFlagged)}</p>
       ${isApproval && summary.warning && html`<p class="warning">${summary.warning}</p>`}
-      ${(refusal ?? newer) && html`<p class="review-outside" role="status">This job was reviewed meanwhile: <${Latest} review=${refusal ?? newer} />${refusal && " Approve anyway?"}</p>`}
+      ${(refusal ?? newer) && html`<p class="review-outside" role="status">Reviewed since: <${Latest} review=${refusal ?? newer} />${refusal && " Approve anyway?"}</p>`}
       <${About} ...${{ status, job, sample, summary }} />
       ${findings.length > 0 && html`<div><h3>${plural(findings.length, "finding")}</h3><${Findings} group=${group} findings=${findings} outputs=${sample.sample} limit=${8} /></div>`}
       ${flagged.length > 0 && html`<${FlaggedOnly} ...${{ isApproval, sample, flagged, onlyFlagged, setOnlyFlagged }} />`}

@@ -91,7 +91,7 @@ function Filter({ text, host, pages, setText, choose }) {
 
 function None({ onImport }) {
   return html`<${Empty} icon="sessions" title="No sessions yet">
-    <p>Log in with your browser, copy a request as cURL or export its cookies, and import that here. Scrapers then get the login from the service.</p>
+    <p>Log in with your browser, copy a request as cURL or export its cookies, and import that here for your scrapers.</p>
     ${onImport && html`<${Button} kind="primary" icon="upload" onClick=${onImport}>Import a session<//>`}
   <//>`;
 }

@@ -26,7 +26,7 @@ export function Records({ one }) {
     ${KINDS.filter(([kind]) => one[kind] > 0).map(
       ([kind, title]) => html`<${OfKind} key=${kind} ...${{ one, kind, title, reveal }} />`,
     )}
-    <p class="hint">Values are hidden. A revealed value is hidden again after 30 seconds, and the audit log has an entry with your name.</p>`;
+    <p class="hint">Values are hidden. A revealed value is hidden after 30 seconds, and the audit log has your name.</p>`;
 }
 
 function OfKind({ one, kind, title, reveal }) {
