@@ -116,7 +116,7 @@ def test_an_invalid_item_is_logged_and_others_are_stored(
     assert storage.stored() == [1, 2]
     assert storage.storage.report.skipped == 3
     assert "'https://shop.example/x' is not stored: sku: is missing" in caplog.text
-    assert "sku 6 is not stored: bytes has no JSON form" in caplog.text
+    assert "sku 6 is not stored: photo: bytes has no JSON form" in caplog.text
     assert "with the members price is not stored" in caplog.text
 
 
