@@ -226,6 +226,7 @@ def test_a_value_without_a_json_form_is_an_error(
         ({"offers": [{"price": 1}, {"price": float("nan")}]}, "offers.1.price: NaN"),
         ({"size": Size(float("inf"))}, "size.width: NaN"),
         ({"a": {"\ud800": float("nan")}}, "a: NaN"),
+        ({"a": "\ud800", "b": float("nan")}, "a: a lone surrogate"),
         ({"a": {1: b""}}, "a.1: bytes has no JSON form"),
     ],
 )

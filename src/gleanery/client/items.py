@@ -45,8 +45,7 @@ def encode_item(item: Any) -> bytes:
     try:
         return _encode_any(item)
     except InvalidItem as error:
-        error.loc = _find_invalid(item)
-        raise
+        raise _find_problem(error, item) from None
 
 
 def encode_plain(items: list[Any]) -> bytes | None:
@@ -78,20 +77,21 @@ def _encode_any(item: Any) -> bytes:
         ) from None
 
 
-def _find_invalid(value: Any) -> tuple[str, ...]:
-    """Return the path to a value that cannot be encoded. It ends early in a deep value."""
+_NO_PROBLEM = (None, None, None)
+
+
+def _find_problem(error: InvalidItem, value: Any) -> InvalidItem:
+    """Return the error of the first value at fault, with its path. It ends early in a deep item."""
     path: list[str] = []
     for _ in range(_MAX_PLAIN_DEPTH):  # a reference to itself has no end
-        for name, member in _members(value):
-            if not isinstance(name, str | int) or not _has_json(name):
-                return tuple(path)
-            if not _has_json(member):
-                path.append(str(name))
-                value = member
-                break
-        else:
+        problems = ((name, each, _problem_of(each)) for name, each in _members(value))
+        name, value, problem = next((found for found in problems if found[2]), _NO_PROBLEM)
+        if problem is None or not isinstance(name, str | int) or _problem_of(name):
             break
-    return tuple(path)
+        path.append(str(name))
+        error = problem
+    error.loc = tuple(path)
+    return error
 
 
 def _members(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -106,12 +106,12 @@ def _members(value: Any) -> Iterable[tuple[Any, Any]]:
     return enumerate(value) if isinstance(value, list | tuple) else ()
 
 
-def _has_json(value: Any) -> bool:
+def _problem_of(value: Any) -> InvalidItem | None:
     try:
         _encode_any(value)
-    except InvalidItem:
-        return False
-    return True
+    except InvalidItem as error:
+        return error
+    return None
 
 
 def _check_line(text: bytes) -> bytes:
