@@ -6,6 +6,7 @@ GLEANERY_TOKEN. It logs in once: the next run uses the stored login.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from urllib.parse import urljoin, urlsplit
@@ -70,7 +71,9 @@ def require_success(response: HttpResponse, url: str) -> None:
 
 
 async def main() -> None:
-    shop_url = sys.argv[1]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("shop_url")
+    shop_url: str = parser.parse_args().shop_url
 
     async def log_in(profile: str) -> httpx2.Cookies:
         async with httpx2.AsyncClient() as browser:

@@ -6,8 +6,8 @@ GLEANERY_TOKEN. It logs in once: the next run uses the stored login.
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -84,7 +84,9 @@ class Scraper:
 
 
 def main() -> None:
-    shop_url = sys.argv[1]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("shop_url")
+    shop_url: str = parser.parse_args().shop_url
     options: dict[str, Any] = {}
     if "CHROMIUM" in os.environ:  # a browser of the system, instead of Playwright's own
         options = {"executable_path": os.environ["CHROMIUM"], "args": ["--no-sandbox"]}

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import pickle
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -152,13 +153,16 @@ def test_an_asynchronous_push_takes_both_kinds_of_iterables(service: Service) ->
 # --- values -------------------------------------------------------------------------------------
 
 
+@dataclass
+class Size:
+    """A value of another type than JSON has."""
+
+    width: float
+
+
 def test_values_of_python_keep_their_meaning(pusher: Client) -> None:
     class Seller(msgspec.Struct, rename="camel"):
         full_name: str
-
-    @dataclass
-    class Size:
-        width: float
 
     item = {
         "url": "https://a.example/",
@@ -209,11 +213,37 @@ def test_a_value_without_a_json_form_is_an_error(
     items = [*_items(3), {"url": "https://a.example/", "value": value}]
     with pytest.raises(PushFailed, match=problem) as raised:
         pusher.push("prices", items, job_id="shop", batch_size=2)
-    assert [error.index for error in raised.value.errors] == [3]
+    assert [(error.index, error.loc) for error in raised.value.errors] == [(3, ("value",))]
     assert "secret" not in str(raised.value)
     assert raised.value.report.items == 2
     report = pusher.push("prices", items, job_id="shop", on_error="skip")
     assert (report.items, report.skipped, report.errors[0].index) == (4, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "place"),
+    [
+        ({"offers": [{"price": 1}, {"price": float("nan")}]}, "offers.1.price: NaN"),
+        ({"size": Size(float("inf"))}, "size.width: NaN"),
+        ({"a": {"\ud800": float("nan")}}, "a: NaN"),
+        ({"a": "\ud800", "b": float("nan")}, "a: a lone surrogate"),
+        ({"a": {1: b""}}, "a.1: bytes has no JSON form"),
+    ],
+)
+def test_the_path_to_a_value_without_a_json_form_is_named(
+    pusher: Client, data: dict[str, Any], place: str
+) -> None:
+    item = {"url": "https://a.example/", **data}
+    with pytest.raises(PushFailed, match=re.escape(f"item 0: {place}")) as raised:
+        pusher.push("prices", [item], job_id="shop")
+    assert str(raised.value).isascii()
+
+
+def test_the_path_to_a_reference_to_itself_ends(pusher: Client) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(PushFailed, match=r"item 0: value\.0.*: NaN, Infinity, or a reference"):
+        pusher.push("prices", [{"url": "https://a.example/", "value": loop}], job_id="shop")
 
 
 def test_a_line_break_inside_a_line_is_an_error(pusher: Client) -> None:

@@ -41,9 +41,9 @@ def fill(client: Client) -> list[dict[str, Any]]:
     return client.items("group", limit=1000)
 
 
-def requests(client: Client, status: int) -> float:
-    """The number of requests for changes that had this status."""
-    name = f'gleanery_request_seconds_count{{operation="get_changes",status="{status}"}}'
+def requests(client: Client, status: int, operation: str = "get_changes") -> float:
+    """The number of requests of an operation that had this status."""
+    name = f'gleanery_request_seconds_count{{operation="{operation}",status="{status}"}}'
     [line] = [line for line in client.get("/metrics").text.splitlines() if line.startswith(name)]
     return float(line.split()[-1])
 
@@ -114,6 +114,73 @@ def test_a_connector_names_a_group_that_does_not_exist(
     assert OTHER in error
     assert "has no group" in error
     assert requests(timed_service.client(token), status=404) == 1
+
+
+def rejected_token(service: Service, status: int) -> tuple[str, str]:
+    """A token that the service rejects with the status, and what the tools say about it."""
+    if status == 401:
+        return "wrong", "does not know the token, or it is expired"
+    return service.token(scopes=frozenset({"outputs:write"})), "token lacks the scope outputs:read"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@TOOLS
+@ON_SQLITE
+def test_a_connector_says_what_is_wrong_with_its_token(
+    tool: type[Connector], status: int, timed_service: Service, tmp_path: Path
+) -> None:
+    token, sentence = rejected_token(timed_service, status)
+    connector = tool(tmp_path, timed_service, token, "group")
+    exit_status, messages, text = connector.sync()
+    assert exit_status != 0
+    error = connector.error(messages, text)
+    assert sentence in error
+    assert "Create a token with the scope outputs:read" in error
+    assert requests(timed_service.client(), status) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@ON_SQLITE
+def test_a_check_by_airbyte_says_what_is_wrong_with_the_token(
+    status: int, timed_service: Service, tmp_path: Path
+) -> None:
+    token, sentence = rejected_token(timed_service, status)
+    airbyte = Airbyte(tmp_path, timed_service, token, "group")
+    exit_status, messages, _ = airbyte.run(airbyte.SOURCE, "check", *airbyte.manifest())
+    [result] = [m["connectionStatus"] for m in messages if m["type"] == "CONNECTION_STATUS"]
+    assert (exit_status, result["status"]) == (0, "FAILED")
+    assert sentence in result["message"]
+    assert requests(timed_service.client(), status, "get_groups") == 1
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "127.0.0.1:1"])
+@ON_SQLITE
+def test_the_tap_says_that_no_service_responds(
+    address: str, timed_service: Service, tmp_path: Path
+) -> None:
+    tap = Singer(tmp_path, timed_service, "token", "group")
+    tap.write("config.json", {"base_url": address, "token": "token", "group_ids": ["group"]})
+    status, messages, text = tap.sync()
+    assert status != 0
+    error = tap.error(messages, text)
+    assert "The service cannot be reached. Start it, or correct base_url" in error
+    assert "127.0.0.1" in error
+
+
+@ON_SQLITE
+def test_the_tap_shows_another_error_of_the_service_in_one_line(
+    timed_service: Service, tmp_path: Path
+) -> None:
+    token = timed_service.token()
+    timed_service.client(token).store("group", output(1))
+    tap = Singer(tmp_path, timed_service, token, "group")
+    settings = {"base_url": timed_service.url, "token": token, "group_ids": ["group"]}
+    tap.write("config.json", settings | {"page_size": 0})
+    status, messages, text = tap.sync()
+    assert status != 0
+    error = tap.error(messages, text)
+    assert "status 422" in error
+    assert "limit" in error
 
 
 @ON_SQLITE

@@ -27,6 +27,7 @@ from tests.support.faulty_server import CLOSE, faulty_server, respond
 from tests.support.process import environment
 from tests.support.service import Service
 from tests.support.shop_runs import check_two_days
+from tests.support.shop_scrapers import EXAMPLES
 from tests.support.waiting import wait_for_next_second
 
 ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -116,7 +117,7 @@ def test_an_invalid_item_is_logged_and_others_are_stored(
     assert storage.stored() == [1, 2]
     assert storage.storage.report.skipped == 3
     assert "'https://shop.example/x' is not stored: sku: is missing" in caplog.text
-    assert "sku 6 is not stored: bytes has no JSON form" in caplog.text
+    assert "sku 6 is not stored: photo: bytes has no JSON form" in caplog.text
     assert "with the members price is not stored" in caplog.text
 
 
@@ -403,6 +404,15 @@ def test_a_missing_library_is_named(tool: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert f"pip install 'gleanery[{tool}]'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["crawlee_shop.py", "playwright_shop.py"])
+def test_an_example_without_its_argument_prints_its_usage(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: {name} [-h] shop_url\n")
 
 
 @pytest.mark.thorough

@@ -7,11 +7,11 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from requests import Response
+from requests import RequestException, Response
 from singer_sdk import RESTStream, Stream, Tap
 from singer_sdk import typing as th
 from singer_sdk.authenticators import BearerTokenAuthenticator
-from singer_sdk.exceptions import FatalAPIError
+from singer_sdk.exceptions import FatalAPIError, RetriableAPIError
 from singer_sdk.helpers.types import Context
 from singer_sdk.pagination import BaseHATEOASPaginator
 
@@ -20,10 +20,15 @@ _EXPIRED = (
     "known or the service was restored. Remove the rows of this group from the destination and its "
     "bookmark from the state, and run again."
 )
-
-
 _UNKNOWN = "The organization of the token has no group {group}. Correct group_ids in the settings."
-_SENTENCES: dict[int, str] = {HTTPStatus.GONE: _EXPIRED, HTTPStatus.NOT_FOUND: _UNKNOWN}
+_NEW_TOKEN = "Create a token with the scope outputs:read, and correct token in the settings."
+_SENTENCES: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: f"The service does not know the token, or it is expired. {_NEW_TOKEN}",
+    HTTPStatus.FORBIDDEN: f"The token lacks the scope outputs:read. {_NEW_TOKEN}",
+    HTTPStatus.NOT_FOUND: _UNKNOWN,
+    HTTPStatus.GONE: _EXPIRED,
+}
+_UNREACHABLE = "The service cannot be reached. Start it, or correct base_url in the settings"
 
 
 class NextUrlPaginator(BaseHATEOASPaginator):
@@ -98,6 +103,11 @@ class OutputsStream(RESTStream[Any]):
             raise FatalAPIError(sentence.format(group=group))
         super().validate_response(response)
 
+    def response_error_message(self, response: Response) -> str:
+        """Return one line for another error. The SDK's message has line breaks and headers."""
+        content = " ".join(response.text.split())
+        return f"The service responded with the status {response.status_code}: {content}"
+
     def post_process(self, row: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
         """Makes one row of a change and its output."""
         output = row.pop("output")
@@ -131,11 +141,14 @@ class TapGleanery(Tap):
 
     @classmethod
     def invoke(cls, **options: Any) -> None:
-        """Run the tap. A request that the service rejects ends it with a sentence."""
+        """Run the tap. A request that fails ends it with one line that says why."""
         try:
             super().invoke(**options)
-        except FatalAPIError as error:
+        except (FatalAPIError, RetriableAPIError) as error:
             cls.logger.error("%s", error)  # without the traceback, which would hide it
+            sys.exit(1)
+        except RequestException as error:
+            cls.logger.error("%s: %s", _UNREACHABLE, error)
             sys.exit(1)
 
     def discover_streams(self) -> list[Stream]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -22,6 +22,9 @@ FLUSH: Final = object()
 class InvalidItem(ValueError):
     """The item cannot be sent; the message says why, without its values."""
 
+    loc: tuple[str, ...] = ()
+    """Path to the value that is the reason, if it is known."""
+
 
 def encode_item(item: Any) -> bytes:
     """Return an item as one line of JSON, without the line break.
@@ -37,7 +40,12 @@ def encode_item(item: Any) -> bytes:
         if isinstance(item, bytes | bytearray | memoryview | msgspec.Raw):
             return _check_line(bytes(item))
     lines = encode_plain([item])
-    return _to_utf_8(_encode_any(item)) if lines is None else lines[:-1]
+    if lines is not None:
+        return lines[:-1]
+    try:
+        return _encode_any(item)
+    except InvalidItem as error:
+        raise _find_problem(error, item) from None
 
 
 def encode_plain(items: list[Any]) -> bytes | None:
@@ -54,9 +62,9 @@ def encode_plain(items: list[Any]) -> bytes | None:
         return None
 
 
-def _encode_any(item: Any) -> str:
+def _encode_any(item: Any) -> bytes:
     try:
-        return _encode(item)
+        return _to_utf_8(_encode(item))
     except InvalidItem:
         raise
     except RecursionError:
@@ -67,6 +75,43 @@ def _encode_any(item: Any) -> str:
         raise InvalidItem(
             "NaN, Infinity, or a reference to itself: JSON has none of them"
         ) from None
+
+
+_NO_PROBLEM = (None, None, None)
+
+
+def _find_problem(error: InvalidItem, value: Any) -> InvalidItem:
+    """Return the error of the first value at fault, with its path. It ends early in a deep item."""
+    path: list[str] = []
+    for _ in range(_MAX_PLAIN_DEPTH):  # a reference to itself has no end
+        problems = ((name, each, _problem_of(each)) for name, each in _members(value))
+        name, value, problem = next((found for found in problems if found[2]), _NO_PROBLEM)
+        if problem is None or not isinstance(name, str | int) or _problem_of(name):
+            break
+        path.append(str(name))
+        error = problem
+    error.loc = tuple(path)
+    return error
+
+
+def _members(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the members that the JSON form of a value has, with their names or positions."""
+    if not isinstance(value, dict | list | tuple):
+        try:
+            value = _to_json(value)
+        except (ValueError, TypeError, RecursionError):
+            return ()
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
+
+
+def _problem_of(value: Any) -> InvalidItem | None:
+    try:
+        _encode_any(value)
+    except InvalidItem as error:
+        return error
+    return None
 
 
 def _check_line(text: bytes) -> bytes:

@@ -84,7 +84,7 @@ class AsyncPusher:
         try:
             line = encode_item(item)
         except InvalidItem as error:
-            self._batch.invalid.append(ItemError(index, (), str(error), "json"))
+            self._batch.invalid.append(ItemError(index, error.loc, str(error), "json"))
         else:
             if line:
                 if not self._batch.has_room(line, self._max_bytes):
