@@ -41,8 +41,9 @@ export function findingsOf(decisions) {
 
 /**
  * Steps of a sample, stored with ids, paths and notes only, beside about: { asOf, outputs, samples, known, from }.
- * A step on an older version is dropped, unless the newer one is later than the sample.
- * A step on an output outside of the sample stays, if it was made in a sample of the same position.
+ * In a sample of the same position, a step on an older version stays if the newer one is later than the sample, and a step on
+ * an output outside of the sample stays. Of a sample of another position, only steps on the versions that are shown are taken
+ * over: a version between may be covered that nobody has seen.
  */
 export function useDecisions(key, sample, about) {
   const name = nameOf(key);
@@ -53,9 +54,7 @@ export function useDecisions(key, sample, about) {
   const fits = (step) => !outputs.has(step.id) || isSame(step) || isLater(step.id);
   const isShown = (step) => outputs.has(step.id) && fits(step);
   const [first] = useState(() =>
-    stored.steps
-      .filter((step) => fits(step) && (outputs.has(step.id) || stored.asOf === sample.cursor))
-      .map((step) => (isSame(step) ? { ...step, isLater: isLater(step.id) } : step)),
+    stored.asOf === sample.cursor ? stored.steps.filter(fits) : stored.steps.filter(isSame).map((step) => ({ ...step, isLater: isLater(step.id) })),
   );
   const [steps, setSteps] = useState(first);
   const current = useRef(steps);
