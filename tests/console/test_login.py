@@ -262,7 +262,7 @@ def test_another_login_changes_the_person_in_all_tabs(
 def test_nothing_is_done_as_another_person_before_their_name_is_shown(
     service: Service, console: ConsolePage, token: str
 ) -> None:
-    """Otherwise a click of one person, such as an approval, is stored with the name of the other."""
+    """Otherwise an approval of one person could be stored with the name of the other."""
     console.sign_in(token)
     console.page.route("**/console/api/session", lambda _: None)  # takes long
     tab = console.page.context.new_page()
