@@ -501,6 +501,25 @@ def test_decisions_that_cannot_be_stored_are_said(client: Client, console: Conso
     expect(page.get_by_text("1/2 decided")).to_be_visible()
 
 
+def test_decisions_that_a_new_sample_cannot_store_are_said(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 2)
+    page = open_review(console)
+    page.keyboard.press("a")
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+    client.store("group", product(7))
+    page.reload()
+    renew = page.get_by_role("button", name="New sample")
+    expect(renew).to_be_visible()
+    page.evaluate("() => { Storage.prototype.setItem = () => { throw new Error('full') } }")
+    renew.click()
+    expect(page.get_by_text("Your decisions cannot be stored")).to_be_visible()
+    expect(page.get_by_text("0/3 decided")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+
+
 def test_the_source_opens_in_a_new_tab(client: Client, console: ConsolePage) -> None:
     store(client, 1)
     page = open_review(console)

@@ -62,9 +62,7 @@ export function useDecisions(key, sample, about) {
     current.current = next;
     setSteps(next);
   };
-  const store = (next) => {
-    if (!write(name, next, about)) notify("Your decisions cannot be stored: a reload loses them.", { tone: "bad" });
-  };
+  const store = (next) => write(name, next, about);
   const change = (next) => {
     show(next);
     store(next);
@@ -146,14 +144,14 @@ function read(name) {
   }
 }
 
-/** Returns whether the steps are stored. */
+/** Stores the steps, or says that they are not stored. */
 function write(name, steps, about) {
   try {
     if (steps.length) localStorage.setItem(name, JSON.stringify({ ...about, at: Date.now(), steps }));
     else localStorage.removeItem(name);
     for (const old of storedNames().slice(0, -MAX_SAMPLES)) localStorage.removeItem(old);
-    return true;
   } catch {
-    return false; // full or switched off: the decisions stay in memory until the page is left
+    // Full or switched off: the decisions stay in memory until the sample is left.
+    notify("Your decisions cannot be stored: a reload or a new sample loses them.", { tone: "bad" });
   }
 }
