@@ -91,6 +91,16 @@ def test_outputs_are_counted_without_fields_that_are_too_long_or_too_many(
     assert found["schema"]["required"] == ["a"]
 
 
+def test_unlisted_fields_may_be_empty_in_some_outputs_of_a_batch(client: Client) -> None:
+    """Many outputs with the same fields, of which one is too long to be listed."""
+    texts = ("", "text", "", "longer")
+    store(client, *({"a": n, "n" * 300: texts[n % 4]} for n in range(20)))
+    store(client, *({"a": -n, "o": {"n" * 300: texts[n % 4]}} for n in range(20)), first=20)
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (40, 40)
+    assert by_path(found["fields"])["a"]["range"] == {"min": -19, "max": 19}
+
+
 def test_integers_of_any_size_have_an_exact_range(client: Client) -> None:
     for number in (2**53 + 1, 2**63 + 1, 10**30 + 1):
         store(client, {"n": -number}, {"n": 7.5}, {"n": number})

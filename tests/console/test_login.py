@@ -259,6 +259,22 @@ def test_another_login_changes_the_person_in_all_tabs(
         expect(page.locator(".person")).to_contain_text("Berta")
 
 
+def test_nothing_is_done_as_another_person_before_their_name_is_shown(
+    service: Service, console: ConsolePage, token: str
+) -> None:
+    """Otherwise an approval of one person could be stored with the name of the other."""
+    console.sign_in(token)
+    console.page.route("**/console/api/session", lambda _: None)  # takes long
+    tab = console.page.context.new_page()
+    secret = new_link(service.settings, own_token_id(service, token), "Berta")
+    tab.goto(console_login.link_address(console.url, secret, "Berta"))
+    with console.page.expect_request("**/console/api/session"):
+        tab.get_by_role("button", name="Sign in").click()
+        expect(tab.locator(".person")).to_contain_text("Berta")
+    expect(console.page.get_by_text("Anna")).to_have_count(0)
+    expect(console.page.locator("#main")).to_have_count(0)
+
+
 def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
     console.sign_in(token)
     tab = console.page.context.new_page()

@@ -424,6 +424,50 @@ def test_a_new_sample_takes_over_what_still_holds(client: Client, console: Conso
     assert page.evaluate("Object.keys(localStorage).filter((n) => n.includes('.review '))") == []
 
 
+def decide_on_price(page: Page) -> int:
+    """Flags the price of the output that is shown, and returns its number."""
+    page.keyboard.press("2")
+    expect(page.get_by_text("1/3 decided · 1 flagged")).to_be_visible()
+    return int(page.locator(".review-about a.source").inner_text().rpartition("/")[2])
+
+
+def test_a_decision_counts_although_its_value_went_and_came_back(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 3)
+    page = open_review(console)
+    number = decide_on_price(page)
+    client.store("group", product(number, price=99))
+    client.store("group", product(number))
+    page.reload()
+    expect(page.get_by_text("1 output of it changed")).to_be_visible()
+    expect(page.get_by_text("1 bad of 1 seen")).to_be_visible()
+    page.keyboard.press("C")
+    page.get_by_role("button", name="Send back 1 output").click()
+    expect(page.get_by_text("1 flagged output changed later")).to_be_visible()
+    [made] = reviews(client)
+    assert [one["path"] for one in made["findings"]] == ["price"]
+
+
+def test_a_new_sample_takes_no_decision_over_to_a_value_that_nobody_saw(
+    client: Client, console: ConsolePage
+) -> None:
+    """The position of the new sample covers a second value, but the third one is shown."""
+    store(client, 3)
+    page = open_review(console)
+    number = decide_on_price(page)
+    client.store("group", product(number, price=50))
+    position = client.get("/v1/changes/group").json()["cursor"]
+    page.reload()
+    client.store("group", product(number, price=51))
+    # As if the third value came after the position was read, and before the output was.
+    new = "**/console/api/sample/group?*"
+    page.route(new, lambda route: route.continue_(url=f"{route.request.url}&as_of={position}"))
+    page.get_by_role("button", name="New sample").click()
+    expect(page.get_by_text("1 decision not taken over")).to_be_visible()
+    expect(page.get_by_text("0/3 decided · 0 flagged")).to_be_visible()
+
+
 def test_a_position_that_is_gone_offers_a_new_sample(client: Client, console: ConsolePage) -> None:
     store(client, 2)
     console.open(f"{ROUTE}?seed=s&as_of=9000000000000000")
@@ -454,6 +498,25 @@ def test_decisions_that_cannot_be_stored_are_said(client: Client, console: Conso
     page.evaluate("() => { Storage.prototype.setItem = () => { throw new Error('full') } }")
     page.keyboard.press("a")
     expect(page.get_by_text("Your decisions cannot be stored")).to_be_visible()
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+
+
+def test_decisions_that_a_new_sample_cannot_store_are_said(
+    client: Client, console: ConsolePage
+) -> None:
+    store(client, 2)
+    page = open_review(console)
+    page.keyboard.press("a")
+    expect(page.get_by_text("1/2 decided")).to_be_visible()
+    client.store("group", product(7))
+    page.reload()
+    renew = page.get_by_role("button", name="New sample")
+    expect(renew).to_be_visible()
+    page.evaluate("() => { Storage.prototype.setItem = () => { throw new Error('full') } }")
+    renew.click()
+    expect(page.get_by_text("Your decisions cannot be stored")).to_be_visible()
+    expect(page.get_by_text("0/3 decided")).to_be_visible()
+    page.go_back()
     expect(page.get_by_text("1/2 decided")).to_be_visible()
 
 

@@ -14,6 +14,7 @@ function App() {
   const [error, setError] = useState(null);
   const load = async () => {
     setError(null);
+    setSession(undefined); // until it is known who has signed in, nothing is sent in the name of that person
     const key = sessionKey();
     if (!key) return setSession(null);
     try {

@@ -228,16 +228,17 @@ class _JobChanges:
                     values.append(measure)
                     positions.append(position)
             return
-        # Outputs with the same fields in the same order are rows of a table. Columns are faster.
+        # Outputs with the same measured fields in the same order are rows of a table. Columns are
+        # faster. The other fields do not matter: an unlisted one has the same number, empty or not.
         tables = defaultdict[tuple[int, ...], tuple[list[int], list[Sequence[int | float]]]](
             lambda: ([], [])
         )
         for position, (_, (_, numbers, measures)) in enumerate(changes, start):
-            positions, rows = tables[(*numbers,)]
+            positions, rows = tables[(*numbers[: len(measures)],)]
             positions.append(position)
             rows.append(measures)
         for of_table, (positions, rows) in tables.items():
-            for number, column in zip(of_table, zip(*rows, strict=True), strict=False):
+            for number, column in zip(of_table, zip(*rows, strict=True), strict=True):
                 collected = self._measures[number]
                 collected.values.extend(column)
                 collected.positions.extend(positions)

@@ -41,8 +41,9 @@ export function findingsOf(decisions) {
 
 /**
  * Steps of a sample, stored with ids, paths and notes only, beside about: { asOf, outputs, samples, known, from }.
- * A step on an older version is dropped, unless the newer one is later than the sample.
- * A step on an output outside of the sample stays, if it was made in a sample of the same position.
+ * In a sample of the same position, a step on an older version stays if the newer one is later than the sample, and a step on
+ * an output outside of the sample stays. Of a sample of another position, only steps on the versions that are shown are taken
+ * over: a version between may be covered that nobody has seen.
  */
 export function useDecisions(key, sample, about) {
   const name = nameOf(key);
@@ -53,9 +54,7 @@ export function useDecisions(key, sample, about) {
   const fits = (step) => !outputs.has(step.id) || isSame(step) || isLater(step.id);
   const isShown = (step) => outputs.has(step.id) && fits(step);
   const [first] = useState(() =>
-    stored.steps
-      .filter((step) => fits(step) && (outputs.has(step.id) || stored.asOf === sample.cursor))
-      .map((step) => (isSame(step) ? { ...step, isLater: isLater(step.id) } : step)),
+    stored.asOf === sample.cursor ? stored.steps.filter(fits) : stored.steps.filter(isSame).map((step) => ({ ...step, isLater: isLater(step.id) })),
   );
   const [steps, setSteps] = useState(first);
   const current = useRef(steps);
@@ -63,9 +62,7 @@ export function useDecisions(key, sample, about) {
     current.current = next;
     setSteps(next);
   };
-  const store = (next) => {
-    if (!write(name, next, about)) notify("Your decisions cannot be stored: a reload loses them.", { tone: "bad" });
-  };
+  const store = (next) => write(name, next, about);
   const change = (next) => {
     show(next);
     store(next);
@@ -147,14 +144,14 @@ function read(name) {
   }
 }
 
-/** Returns whether the steps are stored. */
+/** Stores the steps, or says that they are not stored. */
 function write(name, steps, about) {
   try {
     if (steps.length) localStorage.setItem(name, JSON.stringify({ ...about, at: Date.now(), steps }));
     else localStorage.removeItem(name);
     for (const old of storedNames().slice(0, -MAX_SAMPLES)) localStorage.removeItem(old);
-    return true;
   } catch {
-    return false; // full or switched off: the decisions stay in memory until the page is left
+    // Full or switched off: the decisions stay in memory until the sample is left.
+    notify("Your decisions cannot be stored: a reload or a new sample loses them.", { tone: "bad" });
   }
 }
