@@ -64,13 +64,13 @@ def empty_token() -> Unauthenticated:
 
 
 def incomplete_token() -> Unauthenticated:
-    """The error for a text that cannot be a token: its format or its checksum is wrong."""
+    """Return the error for a text that cannot be a token: its format or its checksum is wrong."""
     msg = "This is not a complete Gleanery token: copy all of it again"
     return Unauthenticated(msg, is_token_invalid=True)
 
 
 def invalid_token() -> Unauthenticated:
-    """The error for an unknown and for a revoked token. The message does not say which."""
+    """Return the error for an unknown and for a revoked token. The message does not say which."""
     return Unauthenticated("This access token is not valid", is_token_invalid=True)
 
 
@@ -80,12 +80,12 @@ def expired_token() -> Unauthenticated:
 
 
 def no_session() -> Unauthenticated:
-    """The error for a request of the console without a valid session, or from another page."""
+    """Return the error for a request of the console without a session, or from another page."""
     return Unauthenticated("The session of the console has ended: sign in again")
 
 
 def revoked_session() -> Unauthenticated:
-    """The error for a session whose token is revoked. Its secrets prove who asks."""
+    """Return the error for a session whose token is revoked. Its secrets prove who asks."""
     return Unauthenticated("The token of your session was revoked: sign in with another one")
 
 

@@ -83,7 +83,7 @@ class OutputsStream(RESTStream[Any]):
         return [{"group_id": group} for group in self.config["group_ids"]]
 
     def get_url(self, context: Context | None) -> str:
-        """Encodes the whole ``group_id``. The SDK encodes only its slashes."""
+        """Encode the whole ``group_id``. The SDK encodes only its slashes."""
         group = quote((context or {})["group_id"], safe="")
         return f"{self.url_base}{self.path}".replace("{group_id}", group)
 
@@ -109,7 +109,7 @@ class OutputsStream(RESTStream[Any]):
         return f"The service responded with the status {response.status_code}: {content}"
 
     def post_process(self, row: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
-        """Makes one row of a change and its output."""
+        """Make one row of a change and its output."""
         output = row.pop("output")
         deleted_at = row["change_date"] if row["change"] == "delete" else None
         return {**output, **row, "_sdc_deleted_at": deleted_at}

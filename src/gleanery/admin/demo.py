@@ -42,7 +42,7 @@ _ENTRIES = [
 
 
 def _cookies(now: int) -> list[Cookie]:
-    """Returns the cookies of some sessions: one has expired, and one soon will."""
+    """Return the cookies of some sessions: one has expired, and one soon will."""
     seconds = now // timestamps.SECOND
     return [
         Cookie(
@@ -118,7 +118,7 @@ async def _store_sample(
 async def _replay(
     database: Database, events: list[Event], now: int, progress: StartProgress
 ) -> None:
-    """Stores the history of the sample, each event at its time."""
+    """Store the history of the sample, each event at its time."""
     advance = progress("Creating the sample", len(events))
     known: dict[str, str] = {}
     for event in events:
@@ -138,7 +138,7 @@ async def _replay(
 async def _store(
     database: Database, group: str, outputs: Sequence[Output], clock: Clock
 ) -> dict[str, str]:
-    """Stores a batch, and returns the id of each output by its page."""
+    """Store a batch, and return the id of each output by its page."""
     schema_validator = SchemaValidator()  # starts no process, because no group has a schema
     batch = from_outputs([*outputs])
     stored = await ingest.store_batch(database, schema_validator, FairThread(), group, batch, clock)

@@ -69,7 +69,7 @@ class Sample:
         self._images = images
 
     def events(self) -> list[Event]:
-        """Returns everything that happened, oldest first."""
+        """Return everything that happened, oldest first."""
         found = [*self._shop(), *self._homes(), *self._news(), *_REVIEWS]
         return sorted(found, key=lambda event: -event.days_ago)
 
@@ -87,7 +87,7 @@ class Sample:
         yield Deletion(0.2, SHOP, gone)
 
     def _homes(self) -> Iterator[Event]:
-        """The newest scrape of the rentals lacks many prices."""
+        """Yield the homes. The newest scrape of the rentals lacks many prices."""
         homes = [self._listing(number) for number in range(900)]
         for day in (_START, 22, 15, 8):
             homes = [self._changed_home(one) for one in homes]
@@ -178,7 +178,7 @@ class Sample:
 
 
 def first_repriced() -> Output:
-    """Returns an output with several versions."""
+    """Return an output with several versions."""
     events = Sample(dict.fromkeys(COLOURS, "0" * 32)).events()
     return next(
         event.outputs[0]
@@ -188,7 +188,7 @@ def first_repriced() -> Output:
 
 
 def _scrape(days_ago: float, group: str, outputs: Sequence[Output]) -> Iterator[Scrape]:
-    """Yields the batches of a scrape, which takes some minutes."""
+    """Yield the batches of a scrape, which takes some minutes."""
     for number, some in enumerate(_batches(outputs, _BATCH)):
         yield Scrape(days_ago - number / 1440, group, some)
 

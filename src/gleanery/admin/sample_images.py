@@ -22,7 +22,7 @@ _COLOURS = {
 
 
 async def store(database: Database, blobs: Blobs, now: int) -> dict[str, str]:
-    """Stores an image for each colour, and returns the ids of the files."""
+    """Store an image for each colour, and return the ids of the files."""
     return {colour: await _store_one(database, blobs, colour, now) for colour in _COLOURS}
 
 
@@ -48,7 +48,7 @@ async def _chunks(content: bytes) -> AsyncIterator[bytes]:
 
 
 def _png(colour: tuple[int, int, int]) -> bytes:
-    """Returns a square of the colour on a light ground, brighter towards the top."""
+    """Return a square of the colour on a light ground, brighter towards the top."""
     rows = b"".join(_row(y, colour) for y in range(_SIZE))
     header = struct.pack(">IIBBBBB", _SIZE, _SIZE, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))

@@ -68,7 +68,7 @@ class AsgiRequest:
         return b""
 
     def _declares_body(self) -> bool:
-        """True if the headers say that there is a body. Chunks alone may be empty."""
+        """Return True if the headers say that there is a body. Chunks alone may be empty."""
         headers = self.headers
         offers_upgrade = b"upgrade" in headers and b"transfer-encoding" in headers
         return offers_upgrade or headers.get(b"content-length", b"").strip(b"0") != b""
@@ -103,10 +103,10 @@ class AsgiRequest:
         self.respond(status, headers, ())  # the server chooses how to mark the end
 
     def end_chunks(self) -> None:
-        """Does nothing: ``end_response`` marks the end."""
+        """Do nothing: ``end_response`` marks the end."""
 
     def _has_long_body(self) -> bool:
-        """True if the server would have to read much that nobody needs."""
+        """Return True if the server would have to read much that nobody needs."""
         length = self.headers.get(b"content-length", b"0")
         is_long = len(length) > 5 or int(length) > _MAX_UNREAD_BYTES
         return is_long or b"transfer-encoding" in self.headers
@@ -137,7 +137,7 @@ class AsgiRequest:
             self.decision.set_result(False)
 
     async def end_response(self) -> None:
-        """Sends the queued messages; the last one tells the server that the body is complete."""
+        """Send the queued messages; the last one tells the server that the body is complete."""
         if self._messages and self._messages[-1]["type"] == "http.response.body":
             self._messages[-1]["more_body"] = False
         else:
@@ -146,7 +146,7 @@ class AsgiRequest:
 
 
 def _joined(headers: Sequence[Header]) -> dict[bytes, bytes]:
-    """Returns the headers by lower-case name; the values of a repeated one are joined by commas."""
+    """Return the headers by lower-case name; the values of a repeated one are joined by commas."""
     found: dict[bytes, bytes] = {}
     for raw_name, value in headers:
         name = bytes(raw_name).lower()

@@ -136,7 +136,7 @@ class Authenticator:
         return grant
 
     def forget_token(self, token_id: int) -> None:
-        """Removes the cached grants of a token that was revoked in this process."""
+        """Remove the cached grants of a token that was revoked in this process."""
         self._grants = {
             caller: cached
             for caller, cached in self._grants.items()

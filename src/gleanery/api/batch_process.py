@@ -49,7 +49,7 @@ def _read_message(stream: BinaryIO) -> bytes | None:
 
 
 def respond(request: PreparationRequest) -> PreparationResponse:
-    """Parses, validates and renders the outputs of a batch."""
+    """Parse, validate and render the outputs of a batch."""
     try:
         batch = _parse(request.batch)
     except InvalidRequest as error:

@@ -36,7 +36,7 @@ class Body:
         return 0
 
     async def receive(self) -> bytes:
-        """Returns the next piece, empty at the end. Converts errors of the HTTP connection."""
+        """Return the next piece, empty at the end. Convert errors of the HTTP connection."""
         state = self.request.state
         try:
             with state.idle():
@@ -94,7 +94,7 @@ class DecodedBody(Body):
 
 
 def open_body(request: Request) -> Body:
-    """Returns the body without its content coding. Raises UnsupportedCoding."""
+    """Return the body without its content coding. Raise UnsupportedCoding."""
     coding = _coding(request.headers)
     if not coding:
         return Body(request)
@@ -104,13 +104,13 @@ def open_body(request: Request) -> Body:
 
 
 def open_file(request: Request) -> Body:
-    """Returns the bytes of a file. They are stored as they are sent, so a coding is an error."""
+    """Return the bytes of a file. They are stored as they are sent, so a coding is an error."""
     if _coding(request.headers):
         raise UnsupportedCoding(_FILE_NOT_ACCEPTED, "identity")
     return Body(request)
 
 
 def _coding(headers: Mapping[bytes, bytes]) -> str:
-    """Returns the codings as sent, empty if the body has none."""
+    """Return the codings as sent, empty if the body has none."""
     coding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     return "" if coding == "identity" else coding

@@ -34,7 +34,7 @@ _NONE = -1.0
 
 
 def accepted_codec(header: bytes | None) -> Codec | None:
-    """Returns the codec that a client prefers; None if the response is to be sent as it is.
+    """Return the codec that a client prefers; None if the response is to be sent as it is.
 
     The highest weight decides. Of equal weights zstd is chosen first, then gzip, then none.
     """
@@ -53,7 +53,7 @@ def accepted_codec(header: bytes | None) -> Codec | None:
 
 
 def _parse(header: bytes) -> dict[bytes, float]:
-    """Returns the weight of each coding; none at all if the header is malformed."""
+    """Return the weight of each coding; none at all if the header is malformed."""
     weights: dict[bytes, float] = {}
     for element in header.split(b","):
         if not element.strip(b"\t "):
@@ -66,7 +66,7 @@ def _parse(header: bytes) -> dict[bytes, float]:
 
 
 def requested_codec(block: HeaderBlock, operation: Operation) -> Codec | None:
-    """Returns the codec for a response of the operation. Equal header blocks are parsed once."""
+    """Return the codec for a response of the operation. Equal header blocks are parsed once."""
     if b"accept-encoding" not in block.headers or _SESSION_VALUES in operation.scopes:
         return None
     memo = memo_of(block)
@@ -77,7 +77,7 @@ def requested_codec(block: HeaderBlock, operation: Operation) -> Codec | None:
 
 
 def is_large(response: Response) -> bool:
-    """Returns True if compression of the response would delay other requests."""
+    """Return True if compression of the response would delay other requests."""
     return _size(response) >= _LARGE_BYTES
 
 
@@ -125,7 +125,7 @@ def _join(codec: Codec, pieces: tuple[bytes | memoryview, ...]) -> bytes:
 
 
 def _is_compressible(response: Response) -> bool:
-    """Returns False for a stored file, which has a length, and for a response without a body."""
+    """Return False for a stored file, which has a length, and for a response without a body."""
     return response.length is None and response.status == 200
 
 
@@ -151,7 +151,7 @@ class _Stream:
     async def compressed(
         self, pieces: AsyncGenerator[bytes | memoryview]
     ) -> AsyncGenerator[bytes | memoryview]:
-        """Yields the compressed stream. After an error its end is missing.
+        """Yield the compressed stream. After an error its end is missing.
 
         Flushes when the producer was slow, so that no client waits for a full block.
         """

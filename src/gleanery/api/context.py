@@ -87,7 +87,7 @@ class Services:
     def insert_local_links(
         self, text: bytes | memoryview, organization_id: int
     ) -> bytes | memoryview | None:
-        """Inserts links to files into the text of outputs; None if the store must sign them."""
+        """Insert links to files into the text of outputs; None if the store must sign them."""
         if not needs_links(text):
             return text
         now = self.clock() // timestamps.SECOND

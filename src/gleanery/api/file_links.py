@@ -30,7 +30,7 @@ _MAX_DIGITS = 18
 
 
 def needs_links(text: bytes | memoryview) -> bool:
-    """Returns True if the text of outputs contains markers for links."""
+    """Return True if the text of outputs contains markers for links."""
     searchable: Any = (
         text.obj if isinstance(text, memoryview) else text
     )  # a memoryview cannot be searched

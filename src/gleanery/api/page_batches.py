@@ -57,11 +57,11 @@ class PageBatches:
         self._waiting: list[Request] = []
 
     def accepts(self, bound: BoundRequest) -> bool:
-        """Returns True if a request that repeats an earlier one can be part of a batch."""
+        """Return True if a request that repeats an earlier one can be part of a batch."""
         return bound.operation.allows_read_batching and bound.query.query.limit <= _MAX_ITEMS
 
     def add(self, request: Request) -> None:
-        """Adds a request to the batch of this round."""
+        """Add a request to the batch of this round."""
         self._waiting.append(request)
 
     def flush(self) -> None:
@@ -82,7 +82,7 @@ class PageBatches:
             self._finish(request, grant, page, started)
 
     def _read(self, states: Sequence[RequestState]) -> Sequence[Page | Exception]:
-        """Reads the pages. If the batch as a whole fails, each request takes the usual path."""
+        """Read the pages. If the batch as a whole fails, each request takes the usual path."""
         try:
             return self._reader.read_pages([self._page_read(state) for state in states])
         except Exception as error:
@@ -90,7 +90,7 @@ class PageBatches:
             return [error] * len(states)
 
     def _grant(self, state: RequestState) -> Grant | None:
-        """Returns the grant of the request's token if it is cached."""
+        """Return the grant of the request's token if it is cached."""
         assert state.bound is not None
         scopes = state.bound.operation.scopes
         grant = self._authenticator.cached_grant(state.caller, scopes)
@@ -116,7 +116,7 @@ class PageBatches:
             request.start()
 
     def _is_final(self, page: Page, grant: Grant, state: RequestState) -> bool:
-        """Returns True unless the page is empty because its group does not exist."""
+        """Return True unless the page is empty because its group does not exist."""
         if page.parts or page.next_cursor is not None:
             return True
         assert state.bound is not None
@@ -124,7 +124,7 @@ class PageBatches:
         return group_lock.has_group(self._reader, grant.organization_id, name)
 
     def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
-        """Sends the page, unless the store must sign its links or the rate limit is reached.
+        """Send the page, unless the store must sign its links or the rate limit is reached.
 
         A page that must be compressed in a thread is not sent either.
         """
@@ -168,7 +168,7 @@ class PageBatches:
                 services.telemetry.record(request, operation.name, request_id, status, started)
 
     def _count(self, grant: Grant) -> Sequence[Header] | None:
-        """Counts the request; returns None if that exceeds the limit of its token."""
+        """Count the request; return None if that exceeds the limit of its token."""
         if self._rate_limiter is None:
             return ()
         counted = self._rate_limiter.count_in_process(grant.token_id)

@@ -72,7 +72,7 @@ class RequestPipeline:
         self._page_batches = self._create_page_batches()
 
     def _create_page_batches(self) -> PageBatches | None:
-        """Creates the read batching, if neither the database nor the rate limit can wait."""
+        """Create the read batching, if neither the database nor the rate limit can wait."""
         reader, rate_limiter = self._services.database.page_reader, self._rate_limiter
         if reader is None or (rate_limiter is not None and rate_limiter.is_shared):
             return None
@@ -128,7 +128,7 @@ class RequestPipeline:
             self._schedule(request, state)
 
     def _try_to_admit(self, state: RequestState) -> GleaneryError | None:
-        """Assigns a slot to the request, or returns the error for the rejection."""
+        """Assign a slot to the request, or return the error for the rejection."""
         if self._rate_limiter is not None:
             rate_limited = self._known_rate_limit(self._rate_limiter, state)
             if rate_limited is not None:
@@ -142,7 +142,7 @@ class RequestPipeline:
     def _known_rate_limit(
         self, rate_limiter: RateLimiter, state: RequestState
     ) -> RateLimited | None:
-        """Returns an error if the token is already known to have reached its limit."""
+        """Return an error if the token is already known to have reached its limit."""
         token_id = self._authenticator.cached_token(state.caller)
         reached = None if token_id is None else rate_limiter.exhausted(token_id)
         if reached is None:
@@ -159,7 +159,7 @@ class RequestPipeline:
             scheduler.add(state.slot, request.start)
 
     def _send_at_once(self, request: Request, answer: GleaneryError | Response) -> None:
-        """Sends the response without a task, because a rejection must be cheap."""
+        """Send the response without a task, because a rejection must be cheap."""
         try:
             self._respond_at_once(request, answer)
         except ClientDisconnected:
@@ -266,7 +266,7 @@ class RequestPipeline:
     async def _call(
         self, operation: Operation, path: dict[str, str], request: Request, request_id: bytes
     ) -> Response:
-        """Authenticates, binds and calls the handler."""
+        """Authenticate, bind and call the handler."""
         state: RequestState = request.state
         organization_id, token_id, grant = _NO_TENANT, None, None
         if operation.scopes or operation.needs_session:
@@ -359,7 +359,7 @@ class RequestPipeline:
     def _bind(
         self, operation: Operation, path: dict[str, str], request: Request, state: RequestState
     ) -> tuple[binding.BoundQuery, int]:
-        """Returns the query and its cursor; remembers them for requests that repeat this one."""
+        """Return the query and its cursor; remembers them for requests that repeat this one."""
         if state.bound is not None:
             return state.bound.query, state.cursor
         binding.bind_path(path, operation.creates_resource)

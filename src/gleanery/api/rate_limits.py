@@ -114,7 +114,7 @@ class RateLimiter:
         return self._state(-1, until) if until > time.time() else None
 
     def _counted(self, token_id: int, shared: tuple[int, float] | None) -> RateLimitState:
-        """Uses the count of Redis, or the worker's own if there is none."""
+        """Use the count of Redis, or the worker's own if there is none."""
         count, until = shared or self._local.count(token_id)
         state = self._state(self._item.amount - count, until)
         if state.is_exceeded:

@@ -65,7 +65,7 @@ class Readiness:
         return is_recent and not self._reason and self.problem is None
 
     async def start(self, connect: Callable[[], Awaitable[None]]) -> None:
-        """Connects. If that fails, a task tries again until it succeeds."""
+        """Connect. If that fails, a task tries again until it succeeds."""
         self._task = asyncio.create_task(self._run(connect))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_tried.wait(), _START_SECONDS)
@@ -77,14 +77,14 @@ class Readiness:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def require(self) -> None:
-        """Raises Unavailable if the service is not ready."""
+        """Raise Unavailable if the service is not ready."""
         problem = self.problem or await self._checked_problem()
         if problem is not None:  # each client gets its own exception, with its own traceback
             reason = problem.reason if isinstance(problem, Unavailable) else None
             raise Unavailable(problem.details[0].msg, reason) from problem.__cause__
 
     async def find_mismatch(self) -> Unavailable | None:
-        """Compares the schema now, and returns the error if this program cannot serve it."""
+        """Compare the schema now, and return the error if this program cannot serve it."""
         if self._is_connected:
             with suppress(Exception):  # the schema is unknown: what was known of it holds
                 await self._compare_schema()
@@ -119,7 +119,7 @@ class Readiness:
         self._report(None)
 
     async def _watch(self) -> None:
-        """Checks once. Requests are still tried while the database is away: it may be back."""
+        """Check once. Requests are still tried while the database is away: it may be back."""
         try:
             await self._compare_schema()
         except Unavailable as error:
@@ -132,7 +132,7 @@ class Readiness:
     # --- the schema -------------------------------------------------------------------------------
 
     async def _checked_problem(self) -> GleaneryError | None:
-        """Checks, unless a check runs or the last one is recent."""
+        """Check, unless a check runs or the last one is recent."""
         check = self._check
         if check is None or (check.done() and time.monotonic() >= self._check_expires):
             check = self._check = asyncio.create_task(self._find_problem())
@@ -179,7 +179,7 @@ class Readiness:
     # --- reports ----------------------------------------------------------------------------------
 
     def _warn(self, warning: str | None) -> None:
-        """Sets the warning, and logs it once."""
+        """Set the warning, and log it once."""
         if warning is not None and warning != self.warning:
             _log.warning("the schema is newer than this program", extra={"reason": warning})
         self.warning = warning
@@ -187,7 +187,7 @@ class Readiness:
     def _report(
         self, problem: Unavailable | None, reason: str = "", error: Exception | None = None
     ) -> None:
-        """Sets the problem. Logs a reason once, and the end of the problem once."""
+        """Set the problem. Log a reason once, and the end of the problem once."""
         self.problem = problem
         if reason and reason != self._reason:
             _log.error("the service is not ready", extra={"reason": reason}, exc_info=error)

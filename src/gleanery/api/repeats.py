@@ -57,7 +57,7 @@ class RequestMemo:
         self._around_cursor = None
 
     def find_cursor(self, path: bytes, query: bytes) -> int | None:
-        """Returns the cursor if the request differs from the stored one only in its cursor."""
+        """Return the cursor if the request differs from the stored one only in its cursor."""
         if self.bound is None or path != self._path:
             return None
         if query == self._query:
@@ -74,7 +74,7 @@ class RequestMemo:
 
 
 def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
-    """Returns the query before and after the cursor; empty if it has no cursor."""
+    """Return the query before and after the cursor; empty if it has no cursor."""
     found = _CURSOR.fullmatch(query)
     if found is None:
         return b"", b""
@@ -82,7 +82,7 @@ def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
 
 
 def memo_of(block: HeaderBlock) -> RequestMemo:
-    """Returns the memo of a header block; creates it at the first request."""
+    """Return the memo of a header block; create it at the first request."""
     memo: RequestMemo | None = block.memo
     if memo is None:
         memo = block.memo = RequestMemo()

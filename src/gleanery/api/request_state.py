@@ -80,7 +80,7 @@ class RequestState:
             self.idle_seconds += time.perf_counter() - started
 
     def unsent_response(self, limit: UnsentBytes) -> UnsentResponse:
-        """Returns the bytes that the response holds; none at first."""
+        """Return the bytes that the response holds; none at first."""
         if self.unsent is None:
             assert self.slot is not None
             self.unsent = UnsentResponse(limit, self.slot.organization_id)

@@ -16,7 +16,7 @@ _NOSNIFF, _VARY = (b"x-content-type-options", b"nosniff"), (b"vary", b"accept-en
 def respond(
     request: Request, response: Response, request_id: bytes, rate_limit_headers: Iterable[Header]
 ) -> None:
-    """Sends the response, except for the rest of a long body."""
+    """Send the response, except for the rest of a long body."""
     is_text = response.length is None and response.status == _OK  # no stored file, no error
     cache_control = (b"cache-control", response.cache_control)
     always = (_NOSNIFF, cache_control, _VARY) if is_text else (_NOSNIFF, cache_control)
@@ -41,7 +41,7 @@ def respond(
 
 
 async def send_rest(request: Request, response: Response) -> None:
-    """Sends the rest of a long body as fast as the client reads it."""
+    """Send the rest of a long body as fast as the client reads it."""
     if response.rest is None or request.method == "HEAD":
         return
     try:

@@ -59,7 +59,7 @@ class Sweep:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Cancels the current round. Its transactions are complete or rolled back."""
+        """Cancel the current round. Its transactions are complete or rolled back."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -68,7 +68,7 @@ class Sweep:
                     await store()
 
     async def run_once(self) -> None:
-        """Runs one round. Before it, detects a new active key, and stores what was counted."""
+        """Run one round. Before it, detect a new active key, and store what was counted."""
         if (problem := await self._engine.serving_problem()) is not None:
             raise problem
         await metadata.load_active_key(self._engine, self._vault)
@@ -104,7 +104,7 @@ class Sweep:
 
 
 def _log_failure(error: Exception) -> None:
-    """Logs one line if every failure is temporary and has a known cause, else a traceback."""
+    """Log one line if every failure is temporary and has a known cause, else a traceback."""
     failures = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
     reasons = [_known_reason(failure) for failure in failures]
     if None in reasons:
@@ -114,7 +114,7 @@ def _log_failure(error: Exception) -> None:
 
 
 def _known_reason(failure: Exception) -> str | None:
-    """Returns the reason of a temporary failure; None if the cause is not known."""
+    """Return the reason of a temporary failure; None if the cause is not known."""
     if isinstance(failure, Overloaded):
         return str(failure)
     if isinstance(failure, Unavailable) and (failure.reason or failure.__cause__ is None):

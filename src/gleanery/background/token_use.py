@@ -22,13 +22,13 @@ class TokenUse:
         self._stored: dict[int, int] = {}
 
     def note(self, token_id: int) -> None:
-        """Notes a use, unless a recent one is stored."""
+        """Note a use, unless a recent one is stored."""
         now = self._clock()
         if now - self._stored.get(token_id, 0) >= _INTERVAL and len(self._noted) < _MAX_NOTED:
             self._noted[token_id] = now
 
     async def store(self) -> None:
-        """Stores what was noted. After a failure, the next call tries again."""
+        """Store what was noted. After a failure, the next call tries again."""
         if not self._noted:
             return
         noted = dict(self._noted)

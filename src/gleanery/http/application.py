@@ -62,53 +62,53 @@ class Request(Protocol):
         """True if the connection is closed: nobody can receive a response."""
 
     async def receive(self) -> bytes:
-        """Returns the next piece of the body, empty at its end. Raises ``HttpError``."""
+        """Return the next piece of the body, empty at its end. Raise ``HttpError``."""
 
     async def disconnected(self) -> None:
-        """Returns when the client has disconnected. Must not run together with ``receive``."""
+        """Return when the client has disconnected. Must not run together with ``receive``."""
 
     def respond(
         self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
     ) -> None:
-        """Sends the status, the headers, and the body or its beginning.
+        """Send the status, the headers, and the body or its beginning.
 
         The headers include content-length. The body of a response to HEAD is omitted. If the
-        body of the request is not complete, the connection is closed afterwards. Raises
+        body of the request is not complete, the connection is closed afterwards. Raise
         ``ClientDisconnected``.
         """
 
     def begin_chunks(self, status: int, headers: Sequence[Header]) -> None:
-        """Sends the status and the headers of a response whose length is not known.
+        """Send the status and the headers of a response whose length is not known.
 
         ``send`` sends its body, and ``end_chunks`` its end. Only for a client that accepts chunks.
-        Raises ``ClientDisconnected``.
+        Raise ``ClientDisconnected``.
         """
 
     def send(self, piece: bytes | memoryview) -> None:
-        """Sends more of the body. Raises ``ClientDisconnected``."""
+        """Send more of the body. Raise ``ClientDisconnected``."""
 
     def end_chunks(self) -> None:
-        """Sends the end of a body of unknown length. Without it, the client sees a truncation."""
+        """Send the end of a body of unknown length. Without it, the client sees a truncation."""
 
     @property
     def is_write_paused(self) -> bool:
         """True if the write buffer is full, because the client reads slowly."""
 
     async def drain(self) -> None:
-        """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""
+        """Wait until the write buffer has space again. Raise ``ClientDisconnected``."""
 
     def start(self) -> None:
-        """Runs the application's ``handle`` in a task."""
+        """Run the application's ``handle`` in a task."""
 
     def finish(self) -> None:
-        """Ends a request that was responded to without ``start``."""
+        """End a request that was responded to without ``start``."""
 
 
 class Application(Protocol):
     """Handles requests."""
 
     def is_always_admitted(self, request: Request) -> bool:
-        """Returns True if the request is handled even above the connection limit.
+        """Return True if the request is handled even above the connection limit.
 
         The server rejects every other request there, with ``TooManyConnections``.
         """
@@ -133,7 +133,7 @@ class Application(Protocol):
         """
 
     def shutdown(self) -> None:
-        """Ends long polls and other waits, because the server is stopping."""
+        """End long polls and other waits, because the server is stopping."""
 
 
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -30,7 +30,7 @@ class LengthDecoder:
         self.is_complete = not length
 
     def decode(self, data: bytes) -> tuple[list[bytes], bytes]:
-        """Returns pieces of the body, and the bytes after them."""
+        """Return pieces of the body, and the bytes after them."""
         piece, rest = data, b""
         if len(data) > self._remaining:
             piece, rest = data[: self._remaining], data[self._remaining :]
@@ -60,9 +60,9 @@ class ChunkedDecoder:
         self.is_complete = False
 
     def decode(self, data: bytes) -> tuple[list[bytes], bytes]:
-        """Returns pieces of the body, and the bytes that are left for the next call.
+        """Return pieces of the body, and the bytes that are left for the next call.
 
-        Raises ``BadRequest`` and ``HeadTooLarge``.
+        Raise ``BadRequest`` and ``HeadTooLarge``.
         """
         pieces: list[bytes] = []
         position = 0
@@ -73,7 +73,7 @@ class ChunkedDecoder:
         return pieces, data[position:] if position else data
 
     def _read_chunks(self, data: bytes, pieces: list[bytes]) -> int:
-        """Appends the bytes of the chunks. Returns the end of what could be read."""
+        """Append the bytes of the chunks. Return the end of what could be read."""
         position, end, remaining = 0, len(data), self._remaining
         while position < end:
             if not remaining:
@@ -98,7 +98,7 @@ class ChunkedDecoder:
         return position
 
     def _skip_trailers(self, data: bytes, start: int) -> int:
-        """Returns the end of the trailers, or of those that are complete."""
+        """Return the end of the trailers, or of those that are complete."""
         position = start
         while (line_end := data.find(b"\n", position) + 1) and not self.is_complete:
             if data[position:line_end] == b"\r\n":
@@ -116,7 +116,7 @@ class ChunkedDecoder:
 
 
 def _check_incomplete_size(text: bytes, size_line: re.Pattern[bytes]) -> None:
-    """Raises ``BadRequest`` if the line that begins with the text can not become valid."""
+    """Raise ``BadRequest`` if the line that begins with the text can not become valid."""
     line_end = b"\r\n" if size_line is _NEXT_SIZE else b""
     is_begun = line_end.startswith(text[: len(line_end)])
     if not is_begun or b"\n" in text[len(line_end) :] or len(text) > _MAX_LINE_BYTES:

@@ -15,13 +15,13 @@ _STRUCTURES = {socket.AF_INET: (16, slice(4, 8)), socket.AF_INET6: (28, slice(8,
 
 
 def address_of(transport: asyncio.Transport) -> bytes:
-    """Returns the IP address of the client of a transport that is not closed yet."""
+    """Return the IP address of the client of a transport that is not closed yet."""
     peer = transport.get_extra_info("peername")
     return address_in(_reset_peer(transport) if peer is None else peer)
 
 
 def _reset_peer(transport: asyncio.Transport) -> tuple[str] | None:
-    """Returns the peer of a socket that its client has reset, if the system knows it.
+    """Return the peer of a socket that its client has reset, if the system knows it.
 
     A client can send a request and reset the connection before it is accepted.
     """
@@ -37,7 +37,7 @@ def _reset_peer(transport: asyncio.Transport) -> tuple[str] | None:
 
 
 def address_in(peer: object) -> bytes:
-    """Returns the IP address in the peer of a socket, which is a sequence of host, port, ….
+    """Return the IP address in the peer of a socket, which is a sequence of host, port, ….
 
     A Unix socket has no address. An ASGI server may report any text, so the text is checked.
     """
@@ -46,7 +46,7 @@ def address_in(peer: object) -> bytes:
 
 
 def parse_address(text: str) -> bytes:
-    """Returns an IP address in its usual form; nothing if the text is not one."""
+    """Return an IP address in its usual form; nothing if the text is not one."""
     return _parse(text) if len(text) <= _MAX_LENGTH else b""
 
 

@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
             self._flow.pause_reading()
 
     def eof_received(self) -> bool:
-        """Notes that the client sends nothing more. Returns True if it may still read responses."""
+        """Note that the client sends nothing more. Return True if it may still read responses."""
         self._state = _HALF_CLOSED
         if self._current is not None:
             self._note_end_of_input(self._current)
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
             self._fail(request, error)
 
     def _read_body(self, request: HttpRequest) -> None:
-        """Gives a request what has arrived of its body. An error waits for its reader."""
+        """Give a request what has arrived of its body. An error waits for its reader."""
         try:
             if self._parser.read_body(request):
                 self._flow.pause_reading()
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
             self._flow.resume_reading()
 
     def _fail(self, request: HttpRequest, error: Exception) -> None:
-        """Reports an error of the application, and closes the connection."""
+        """Report an error of the application, and close the connection."""
         context = {"message": "the application failed on a request", "exception": error}
         self._loop.call_exception_handler(context)
         self.finish(request, has_response=False)
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
             self.finish(request, request.has_response)
 
     def _close_after(self, request: HttpRequest) -> None:
-        """Closes the connection after a response.
+        """Close the connection after a response.
 
         A client that is still sending would lose the response if the socket were closed at once.
         Therefore its input is discarded for a while. TLS cannot close one direction alone.
@@ -263,7 +263,7 @@ class Connection(asyncio.Protocol):
         self._discard_input()
 
     def _close_when_sent(self) -> None:
-        """Closes the connection when the write buffer is empty."""
+        """Close the connection when the write buffer is empty."""
         self._transport.close()
 
     def _discard_input(self) -> None:
@@ -282,7 +282,7 @@ class Connection(asyncio.Protocol):
     # --- called by the registry and the server ----------------------------------------------------
 
     def reject(self, error: HttpError) -> None:
-        """Sends an error as the last response, and reads nothing more."""
+        """Send an error as the last response, and read nothing more."""
         self._discard_input()
         if self._current is not None:
             self._current.fail(error)
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def _unread_bytes(self) -> int:
-        """Returns the bytes that the client has not received.
+        """Return the bytes that the client has not received.
 
         The system buffers megabytes, and accepts more only when a third of them is sent. So the
         write buffer alone does not show that a slow client reads.

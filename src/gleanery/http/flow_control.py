@@ -11,7 +11,7 @@ _NUMBER = struct.Struct("i")  # answer of the system to TIOCOUTQ
 
 
 def unconfirmed_bytes(transport: asyncio.Transport) -> int:
-    """Returns the bytes that the system has not sent, or whose receipt is not confirmed.
+    """Return the bytes that the system has not sent, or whose receipt is not confirmed.
 
     A transport has no socket when TLS is closed, shortly before its protocol is told.
     """
@@ -49,18 +49,18 @@ class FlowControl:
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Notes that the write buffer is full."""
+        """Note that the write buffer is full."""
         self.is_write_paused = True
         self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """Notes that the write buffer has space again, or that the connection is lost."""
+        """Note that the write buffer has space again, or that the connection is lost."""
         self.is_write_paused = False
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
 
     async def drain(self) -> None:
-        """Waits until the write buffer has space again."""
+        """Wait until the write buffer has space again."""
         if self._drained is not None:
             await self._drained

@@ -62,7 +62,7 @@ class RequestHead(NamedTuple):
 
 
 def parse_head(data: bytes) -> RequestHead:
-    """Parses a head with its empty line. Raises ``HttpError`` for everything unclear."""
+    """Parse a head with its empty line. Raise ``HttpError`` for everything unclear."""
     line = REQUEST_LINE.match(data)
     if line is None:
         raise BadRequest("the request line is malformed")
@@ -86,7 +86,7 @@ def parse_head(data: bytes) -> RequestHead:
 
 
 def _parse_headers(data: bytes, start: int) -> dict[bytes, bytes]:
-    """Returns the headers by lower-case name. The values of a repeated header are joined."""
+    """Return the headers by lower-case name. The values of a repeated header are joined."""
     lines = _HEADERS.findall(data, start)
     if len(lines) != data.count(b"\n", start) - 1:  # the last line is empty
         raise BadRequest("a header line is malformed")
@@ -102,7 +102,7 @@ def _joined(lines: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def _check_host(headers: Mapping[bytes, bytes], is_1_1: bool) -> None:
-    """Checks that there is one valid host. The joined values of several are not valid."""
+    """Check that there is one valid host. The joined values of several are not valid."""
     host = headers.get(b"host")
     if host is None:
         if is_1_1:
@@ -112,7 +112,7 @@ def _check_host(headers: Mapping[bytes, bytes], is_1_1: bool) -> None:
 
 
 def _split_target(method: bytes, target: bytes) -> tuple[bytes, bytes]:
-    """Returns path and query as they were sent."""
+    """Return path and query as they were sent."""
     if method == b"CONNECT":
         raise UnsupportedMethod
     if target[0] != 0x2F:  # a slash
@@ -127,13 +127,13 @@ def _split_target(method: bytes, target: bytes) -> tuple[bytes, bytes]:
 
 
 def _closes(headers: Mapping[bytes, bytes]) -> bool:
-    """Returns True if the client asks to close the connection after the response."""
+    """Return True if the client asks to close the connection after the response."""
     value = headers.get(b"connection", b"").lower()
     return b"close" in value and b"close" in [option.strip(b"\t ") for option in value.split(b",")]
 
 
 def _body_length(headers: Mapping[bytes, bytes], is_1_1: bool) -> int | None:
-    """Returns the length of the body, None if it is chunked. Two statements are an error."""
+    """Return the length of the body, None if it is chunked. Two statements are an error."""
     length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if coding is not None:
         if length is not None or not is_1_1:
@@ -171,7 +171,7 @@ class HeaderCache:
         self._end = b""
 
     def store(self, data: bytes, head: RequestHead) -> None:
-        """Stores the header block of a head that consisted of exactly these bytes."""
+        """Store the header block of a head that consisted of exactly these bytes."""
         if (
             len(data) <= _MAX_CACHED_BYTES
             and head.method == "GET"
@@ -182,7 +182,7 @@ class HeaderCache:
             self.block, self._end = head.block, data[start:]
 
     def target_in(self, data: bytes) -> bytes | None:
-        """Returns the target if the bytes are one GET request with the stored header block."""
+        """Return the target if the bytes are one GET request with the stored header block."""
         end = self._end
         if not end or not data.endswith(end) or not data.startswith(_METHOD):
             return None

@@ -41,7 +41,7 @@ class FileForm:
         self._buffer = b""
 
     async def head(self) -> FileHead:
-        """Reads the headers of the part."""
+        """Read the headers of the part."""
         start = self._boundary + b"\r\n"
         limit = len(start) + _MAX_HEAD_BYTES + len(_HEAD_END)
         while _HEAD_END not in self._buffer and len(self._buffer) < limit:
@@ -55,7 +55,7 @@ class FileForm:
         return _parse_head(head)
 
     async def content(self) -> AsyncIterator[bytes]:
-        """Yields the bytes of the file; then checks that the form ends."""
+        """Yield the bytes of the file; then checks that the form ends."""
         delimiter = b"\r\n" + self._boundary
         kept = len(delimiter) - 1  # so many bytes can be the start of a delimiter
         while (end := self._buffer.find(delimiter)) < 0:
@@ -82,7 +82,7 @@ class FileForm:
                 raise InvalidForm("there are bytes after the end of the form")
 
     async def _read_more(self) -> bool:
-        """Adds a chunk to the buffer; returns False at the end of the body."""
+        """Add a chunk to the buffer; return False at the end of the body."""
         chunk = await anext(self._chunks, b"")
         self._buffer += chunk
         return bool(chunk)
@@ -124,7 +124,7 @@ def _parse_headers(head: bytes) -> dict[str, str]:
 
 
 def _parse_value(text: str) -> tuple[str, dict[str, str]]:
-    """Splits a header into its value, in lower case, and its parameters by lower-case name."""
+    """Split a header into its value, in lower case, and its parameters by lower-case name."""
     value, separator, rest = text.partition(";")
     matches = list(_PARAMETER.finditer(separator + rest))
     if "".join(match[0] for match in matches) != separator + rest:
@@ -138,7 +138,7 @@ def _unquote(text: str) -> str:
 
 
 def _filename(parameters: dict[str, str]) -> str:
-    """Returns the name, which old clients encode as ``filename*`` if it is not ASCII."""
+    """Return the name, which old clients encode as ``filename*`` if it is not ASCII."""
     if "filename*" in parameters:
         charset, _, rest = parameters["filename*"].partition("'")
         name = rest.partition("'")[2]  # after the language

@@ -41,13 +41,13 @@ class RequestParser:
         self.unparsed = self.unparsed + data if self.unparsed else data
 
     def clear(self) -> None:
-        """Drops everything that was not parsed."""
+        """Drop everything that was not parsed."""
         self.unparsed, self._searched, self._body = b"", 0, None
 
     def next_request(self) -> HttpRequest | None:
-        """Returns the next request, without its body, if its head has arrived.
+        """Return the next request, without its body, if its head has arrived.
 
-        Raises ``HttpError``, after which nothing more can be parsed.
+        Raise ``HttpError``, after which nothing more can be parsed.
         """
         data = self.unparsed
         target = self._cache.target_in(data)
@@ -90,7 +90,7 @@ class RequestParser:
         return LengthDecoder(head.body_length) if head.body_length else None
 
     def _find_head(self) -> bytes:
-        """Returns the bytes of the next head; nothing if it is not complete."""
+        """Return the bytes of the next head; nothing if it is not complete."""
         if self.unparsed.startswith(b"\r\n"):  # some clients send an empty line after a body
             self._skip_empty_lines()
         data = self.unparsed
@@ -111,7 +111,7 @@ class RequestParser:
         self.unparsed = rest
 
     def _check_incomplete_head(self, data: bytes) -> None:
-        """Raises an error as early as possible, so that the client need not wait for it."""
+        """Raise an error as early as possible, so that the client need not wait for it."""
         if not data:
             return
         if len(data) > self._max_head_bytes:
@@ -124,9 +124,9 @@ class RequestParser:
             raise BadRequest("the lines of a head must end with CR LF")
 
     def read_body(self, request: HttpRequest) -> bool:
-        """Gives a request the part of its body that has arrived. Returns True if that is enough.
+        """Give a request the part of its body that has arrived. Return True if that is enough.
 
-        Raises ``HttpError``, after which nothing more can be parsed.
+        Raise ``HttpError``, after which nothing more can be parsed.
         """
         assert self._body is not None
         pieces, self.unparsed = self._body.decode(self.unparsed)

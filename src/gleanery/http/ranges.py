@@ -27,21 +27,21 @@ class ContentRange(NamedTuple):
 
 
 def check_precondition(headers: Mapping[bytes, bytes], etag: bytes) -> None:
-    """Raises PreconditionFailed if If-Match does not name this ETag. A weak tag never matches."""
+    """Raise PreconditionFailed if If-Match does not name this ETag. A weak tag never matches."""
     tags = [tag.strip() for tag in headers.get(b"if-match", etag).split(b",")]
     if etag not in tags and b"*" not in tags:
         raise PreconditionFailed
 
 
 def is_not_modified(headers: Mapping[bytes, bytes], etag: bytes) -> bool:
-    """Returns True if If-None-Match names this ETag: the client already has the content."""
+    """Return True if If-None-Match names this ETag: the client already has the content."""
     tags = _value(headers, b"if-none-match").split(b",")
     named = [tag.strip().removeprefix(b"W/") for tag in tags]
     return etag in named or b"*" in named
 
 
 def requested_range(headers: Mapping[bytes, bytes], etag: bytes, size: int) -> ContentRange:
-    """Returns the range that the Range header requests.
+    """Return the range that the Range header requests.
 
     It is the whole content if the header asks for several ranges, is not valid, or is not
     wanted for this ETag (If-Range).
@@ -62,7 +62,7 @@ def requested_range(headers: Mapping[bytes, bytes], etag: bytes, size: int) -> C
 
 
 def _bounds(first: bytes, last: bytes, size: int) -> tuple[int, int] | None:
-    """Returns start and stop, or None for a range that is to be ignored."""
+    """Return start and stop, or None for a range that is to be ignored."""
     if not first:
         # The last bytes of an empty content are the whole content.
         return None if size == 0 and int(last) > 0 else (max(size - int(last), 0), size)

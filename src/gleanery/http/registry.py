@@ -55,22 +55,22 @@ class ManagedConnection(Protocol):
         """True if the server waits for the client, and not the client for the server."""
 
     def restrict(self) -> None:
-        """Allows only one request, which must be always admitted, and little time."""
+        """Allow only one request, which must be always admitted, and little time."""
 
     def check_timeouts(self) -> None:
-        """Closes the connection if the client exceeds a timeout."""
+        """Close the connection if the client exceeds a timeout."""
 
     def reject(self, error: HttpError) -> None:
         """Responds with an error and reads nothing more."""
 
     def close(self) -> None:
-        """Closes a connection without a request in progress."""
+        """Close a connection without a request in progress."""
 
     def shutdown(self) -> None:
-        """Closes the connection after the current response."""
+        """Close the connection after the current response."""
 
     def abort(self) -> None:
-        """Closes the connection at once."""
+        """Close the connection at once."""
 
 
 class ConnectionRegistry:
@@ -114,7 +114,7 @@ class ConnectionRegistry:
     # --- the limit --------------------------------------------------------------------------------
 
     def add(self, connection: ManagedConnection) -> None:
-        """Adds a new connection."""
+        """Add a new connection."""
         self.connections.add(connection)
         if self.is_stopping:  # it was accepted, or began its handshake, before the stop
             self._regular[connection] = None
@@ -126,7 +126,7 @@ class ConnectionRegistry:
             self._reserve(connection)
 
     def hand_over(self, handshake: ManagedConnection, connection: ManagedConnection) -> None:
-        """Gives a connection the place of its handshake."""
+        """Give a connection the place of its handshake."""
         is_regular, is_reserved = handshake in self._regular, handshake in self._reserved
         self.remove(handshake)
         if self.is_stopping or not (is_regular or is_reserved):
@@ -155,7 +155,7 @@ class ConnectionRegistry:
         connection.restrict()
 
     def _evict_one(self) -> bool:
-        """Closes a connection that waits for its client. Returns False if there is none."""
+        """Close a connection that waits for its client. Return False if there is none."""
         connection = self._oldest_unused() or self._first_evictable()
         if connection is None:
             return False
@@ -163,7 +163,7 @@ class ConnectionRegistry:
         return True
 
     def _oldest_unused(self) -> ManagedConnection | None:
-        """Returns a connection whose client has had some time, and has sent no whole head."""
+        """Return a connection whose client has had some time, and has sent no whole head."""
         oldest = asyncio.get_running_loop().time() - self.limits.unused_seconds
         while self._unused:
             connection, start = next(iter(self._unused.items()))
@@ -182,14 +182,14 @@ class ConnectionRegistry:
         return None
 
     def _find_evictable(self) -> list[ManagedConnection]:
-        """Returns the used connections that can be evicted. The next check can find others."""
+        """Return the used connections that can be evicted. The next check can find others."""
         orders = ((one.eviction_order, one) for one in self._regular)
         found = [(order, one) for order, one in orders if order is not None]
         found.sort(key=lambda pair: pair[0])
         return [one for _, one in reversed(found)]
 
     def _evict(self, connection: ManagedConnection) -> None:
-        """Closes a connection. With TLS the client is given a moment to close it too."""
+        """Close a connection. With TLS the client is given a moment to close it too."""
         self.evicted_connections += 1
         self.remove(connection)
         self._evicted[connection] = None
@@ -200,7 +200,7 @@ class ConnectionRegistry:
             oldest.abort()
 
     def _report_limit(self) -> None:
-        """Logs that the limit is reached, but not in each second."""
+        """Log that the limit is reached, but not in each second."""
         counts = (self.evicted_connections, self.refused_connections)
         now = asyncio.get_running_loop().time()
         if counts == self._reported or now < self._reported_at + _REPORT_SECONDS:
@@ -219,7 +219,7 @@ class ConnectionRegistry:
     # --- timeouts and the end ---------------------------------------------------------------------
 
     def remove(self, connection: ManagedConnection) -> None:
-        """Removes a connection whose socket is closed."""
+        """Remove a connection whose socket is closed."""
         self._regular.pop(connection, None)
         self._unused.pop(connection, None)
         self._reserved.pop(connection, None)
@@ -231,7 +231,7 @@ class ConnectionRegistry:
         self._check_ended()
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs a task of a connection. A stop waits for it."""
+        """Run a task of a connection. A stop waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end_task)
@@ -243,7 +243,7 @@ class ConnectionRegistry:
             self._check_ended()
 
     async def watch_timeouts(self) -> None:
-        """Checks the timeouts of all connections, until it is cancelled."""
+        """Check the timeouts of all connections, until it is cancelled."""
         while True:
             await asyncio.sleep(self.limits.check_seconds)
             for connection in (*self._regular, *self._reserved, *self._evicted):
@@ -252,7 +252,7 @@ class ConnectionRegistry:
             self._report_limit()
 
     def _check_timeouts(self, connection: ManagedConnection) -> None:
-        """Checks one connection. An error must not end the check of the others."""
+        """Check one connection. An error must not end the check of the others."""
         try:
             connection.check_timeouts()
         except Exception as error:
@@ -260,7 +260,7 @@ class ConnectionRegistry:
             asyncio.get_running_loop().call_exception_handler(context)
 
     def shutdown(self) -> None:
-        """Ends requests that only wait, and closes each connection after its response."""
+        """End requests that only wait, and close each connection after its response."""
         if self.is_stopping:
             return
         self.is_stopping = True
@@ -270,11 +270,11 @@ class ConnectionRegistry:
         self._check_ended()
 
     async def wait_ended(self) -> None:
-        """Returns when all connections and tasks have ended. Call ``shutdown`` first."""
+        """Return when all connections and tasks have ended. Call ``shutdown`` first."""
         await self._ended.wait()
 
     def abort(self) -> int:
-        """Ends all connections and tasks at once. Returns how many requests were in progress."""
+        """End all connections and tasks at once. Return how many requests were in progress."""
         for connection in tuple(self.connections):
             connection.abort()
         for task in self._tasks:

@@ -34,21 +34,21 @@ class Transport(Protocol):
         """True if the socket is closed."""
 
     async def drain(self) -> None:
-        """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""
+        """Wait until the write buffer has space again. Raise ``ClientDisconnected``."""
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Writes bytes. Raises ``ClientDisconnected``."""
+        """Write bytes. Raise ``ClientDisconnected``."""
 
     def resume_reading(self) -> None:
         """Resumes reading from the client."""
 
     def start(self, request: HttpRequest) -> None:
-        """Runs the application's handler in a task."""
+        """Run the application's handler in a task."""
 
     def finish(self, request: HttpRequest, has_response: bool) -> None:
-        """Ends the request, so that the next one can start.
+        """End the request, so that the next one can start.
 
-        Closes the connection if the response is missing or truncated.
+        Close the connection if the response is missing or truncated.
         """
 
 
@@ -190,7 +190,7 @@ class HttpRequest:
         return self._wakeup is not None and not self.is_complete
 
     def add_body(self, pieces: list[bytes]) -> bool:
-        """Adds parts of the body. Returns True if the buffer is full."""
+        """Add parts of the body. Return True if the buffer is full."""
         if pieces:
             self._pieces += pieces
             self._buffered += sum(map(len, pieces))
@@ -198,12 +198,12 @@ class HttpRequest:
         return self._buffered > _MAX_BUFFERED_BYTES
 
     def complete(self) -> None:
-        """Notes that the whole body has arrived."""
+        """Note that the whole body has arrived."""
         self.is_complete = True
         self._wake()
 
     def fail(self, error: Exception, *, keep_alive: bool = False) -> None:
-        """Notes that the client sends nothing more for this request."""
+        """Note that the client sends nothing more for this request."""
         self.keep_alive = keep_alive
         self._body_error = self._body_error or error
         self._wake()

@@ -23,7 +23,7 @@ class HttpServer:
         self._tls_context = tls_context
 
     async def start(self, listener: socket.socket, backlog: int = 100) -> None:
-        """Accepts connections on a bound socket."""
+        """Accept connections on a bound socket."""
         loop = asyncio.get_running_loop()
         if self._tls_context is None:
             self._listener = await loop.create_server(
@@ -35,9 +35,9 @@ class HttpServer:
         self._timeouts = loop.create_task(self._registry.watch_timeouts())
 
     async def stop(self, seconds: float) -> int:
-        """Accepts nothing more, and waits so long for the requests in progress.
+        """Accept nothing more, and wait so long for the requests in progress.
 
-        Returns the number of requests that were cut off.
+        Return the number of requests that were cut off.
         """
         self._listener.close()
         self._registry.shutdown()
@@ -50,7 +50,7 @@ class HttpServer:
         return cut_off
 
     async def _has_ended(self, seconds: float) -> bool:
-        """Waits so long for the end of all requests."""
+        """Wait so long for the end of all requests."""
         try:
             async with asyncio.timeout(seconds):
                 await self._registry.wait_ended()

@@ -58,7 +58,7 @@ class Timeouts:
         """Bytes put into the write buffer since then."""
 
     def is_overdue(self, awaited: Awaited, request_number: int, unread: int) -> bool:
-        """Counts one more interval. Returns True if the client exceeds its time or is too slow.
+        """Count one more interval. Return True if the client exceeds its time or is too slow.
 
         ``request_number`` distinguishes the wait for one request from the wait for the next.
         """
@@ -82,7 +82,7 @@ class Timeouts:
         return self._seconds - self._head_began >= self._limits.stall_seconds
 
     def waited(self, awaited: Awaited, request_number: int) -> float:
-        """Returns for how long the server has waited; zero until the second check of this wait."""
+        """Return for how long the server has waited; zero until the second check of this wait."""
         wait = (_WAIT.get(awaited, awaited), request_number)
         return self._seconds if self._waiting_for == wait else 0.0
 
@@ -102,7 +102,7 @@ class Timeouts:
         return self._limits.stall_seconds
 
     def _is_too_slow(self, awaited: Awaited, unread: int) -> bool:
-        """Returns True if the client is too slow. A body and a reader have a minimum speed."""
+        """Return True if the client is too slow. A body and a reader have a minimum speed."""
         if awaited is Awaited.BODY:
             moved = self.received
         elif awaited is Awaited.READER:

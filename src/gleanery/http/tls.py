@@ -45,7 +45,7 @@ class TlsListener:
         self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
-        """Accepts nothing more. The caller closes the socket."""
+        """Accept nothing more. The caller closes the socket."""
         if self._socket is not None and not self._is_paused:
             self._loop.remove_reader(self._socket)
         self._socket = None
@@ -56,7 +56,7 @@ class TlsListener:
                 return
 
     def _accept_one(self, listener: socket.socket) -> bool:
-        """Returns False if there is no connection, or no file descriptor for it."""
+        """Return False if there is no connection, or no file descriptor for it."""
         try:
             accepted, peer = listener.accept()
         except OSError as error:
@@ -109,7 +109,7 @@ class TlsHandshake:
             self.end()
 
     def end(self) -> None:
-        """Stops counting: the handshake has failed, or the connection counts instead."""
+        """Stop counting: the handshake has failed, or the connection counts instead."""
         self._registry.remove(self)
         self._registry.discard(self)
 
@@ -126,13 +126,13 @@ class TlsHandshake:
         return True
 
     def restrict(self) -> None:
-        """Changes nothing: the connection after the handshake is restricted."""
+        """Change nothing: the connection after the handshake is restricted."""
 
     def check_timeouts(self) -> None:
-        """Does nothing: the event loop limits the time of a handshake."""
+        """Do nothing: the event loop limits the time of a handshake."""
 
     def reject(self, error: HttpError) -> None:
-        """Sends nothing: a response would need the handshake, which is the costly part."""
+        """Send nothing: a response would need the handshake, which is the costly part."""
         self.abort()
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class TlsConnection(Connection):
         self._registry.hand_over(self._handshake, self)
 
     def eof_received(self) -> bool:
-        """Notes the end of the connection: TLS ends both directions."""
+        """Note the end of the connection: TLS ends both directions."""
         self._parser.clear()
         super().eof_received()
         return False
@@ -219,7 +219,7 @@ class TlsConnection(Connection):
     # --- closing ----------------------------------------------------------------------------------
 
     def _close_when_sent(self) -> None:
-        """Closes the transport when its write buffer is empty.
+        """Close the transport when its write buffer is empty.
 
         A TLS transport that is closed ends after some seconds, with or without its data.
         """
@@ -230,12 +230,12 @@ class TlsConnection(Connection):
             self._close_transport()
 
     def _close_transport(self) -> None:
-        """Closes TLS, and soon the socket: the client may never answer the end of TLS."""
+        """Close TLS, and soon the socket: the client may never answer the end of TLS."""
         self._transport.close()
         self._loop.call_later(_CLOSE_SECONDS, self._abort_when_received)
 
     def _abort_when_received(self) -> None:
-        """Closes the socket when the client has received everything.
+        """Close the socket when the client has received everything.
 
         The transport below TLS has a buffer too, which its owner cannot see. It is empty when the
         system has nothing to send. Until then the time limit of the transport applies.

@@ -40,7 +40,7 @@ class CostMemory:
         return work in costly or of_organization > _MAX_COSTLY_SCHEMAS
 
     def suspended_seconds(self, work: Work) -> int:
-        """Returns for how long the work is suspended; 0 if it is not."""
+        """Return for how long the work is suspended; 0 if it is not."""
         return max(0, ceil(self._too_costly.get(work, 0.0) - time.monotonic()))
 
     def add_costly(self, work: Work) -> None:

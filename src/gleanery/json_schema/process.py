@@ -28,7 +28,7 @@ _CACHED_SCHEMAS = 8  # a compiled schema can need a large part of the memory
 
 
 def main(cpu_seconds: float, niceness: int) -> None:
-    """Serves requests. Each may use so much processor time; the signal of its end is SIGPROF."""
+    """Serve requests. Each may use so much processor time; the signal of its end is SIGPROF."""
     os.nice(niceness)
     for number in (signal.SIGINT, signal.SIGTERM):  # the process ends when its input is closed
         signal.signal(number, signal.SIG_IGN)
@@ -69,7 +69,7 @@ def _validate(schema: str, values: list[Any]) -> dict[str, Any]:
 
 
 def _missing_member(error: jsonschema_rs.ValidationError) -> str | None:
-    """Returns the name of the member that the schema requires, if that is the violation."""
+    """Return the name of the member that the schema requires, if that is the violation."""
     kind = error.kind
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
         return _shorten_step(kind.property)
@@ -77,13 +77,13 @@ def _missing_member(error: jsonschema_rs.ValidationError) -> str | None:
 
 
 def _expected_types(error: jsonschema_rs.ValidationError) -> list[str]:
-    """Returns the types that the schema allows, if the value has another one."""
+    """Return the types that the schema allows, if the value has another one."""
     kind = error.kind
     return kind.types if isinstance(kind, jsonschema_rs.ValidationErrorKind.Type) else []
 
 
 def _wrong_reference(schema: str, message: str) -> list[str | int]:
-    """Returns the path of the first reference that the message names; empty if there is none."""
+    """Return the path of the first reference that the message names; empty if there is none."""
     for path, target in _references(json.loads(schema), []):
         if (target.partition("#")[2] or target) in message:
             return path
@@ -91,7 +91,7 @@ def _wrong_reference(schema: str, message: str) -> list[str | int]:
 
 
 def _references(part: Any, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:
-    """Yields the path and the target of every reference in a part of a schema."""
+    """Yield the path and the target of every reference in a part of a schema."""
     members = part.items() if isinstance(part, dict) else enumerate(part)
     for name, value in members:
         if name == "$ref" and isinstance(value, str):

@@ -72,9 +72,9 @@ class SchemaValidator:
     async def violations(
         self, organization_id: int, schema: str, values: Sequence[Any]
     ) -> list[SchemaViolation]:
-        """Validates the values.
+        """Validate the values.
 
-        Raises ``InvalidSchema``, ``SchemaTooCostly`` or ``SchemaSuspended``.
+        Raise ``InvalidSchema``, ``SchemaTooCostly`` or ``SchemaSuspended``.
         """
         work = work_of(organization_id, schema, bool(values))
         if seconds := self._costs.suspended_seconds(work):
@@ -110,7 +110,7 @@ class _SharedWorker:
         self._turns = FairSemaphore(1, _QUEUE_SECONDS, _TOO_MANY_SCHEMAS)
 
     async def send(self, organization_id: int, request: bytes) -> bytes:
-        """Returns the response, or nothing if the request ended the process."""
+        """Return the response, or nothing if the request ended the process."""
         await self._turns.acquire(organization_id)
         # A client that disconnects ends no process: the next request would wait for a new one.
         return await asyncio.shield(asyncio.create_task(self._exchange(organization_id, request)))

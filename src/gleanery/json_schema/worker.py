@@ -27,7 +27,7 @@ class SchemaWorker:
         self._process: Process | None = None
 
     async def send(self, request: bytes) -> bytes:
-        """Returns one complete line, or nothing if the process has ended."""
+        """Return one complete line, or nothing if the process has ended."""
         process = await self._running_process()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -58,7 +58,7 @@ class SchemaWorker:
 
 
 async def _start(arguments: tuple[str, ...]) -> Process:
-    """Starts a process and waits until it is ready."""
+    """Start a process and wait until it is ready."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "gleanery.json_schema.process", *arguments),

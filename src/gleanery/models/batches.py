@@ -48,7 +48,7 @@ class BatchOptions(NamedTuple):
         return cls(ItemMapping.from_query(query), query.on_error == "skip")
 
     def max_depth(self, max_element_depth: int) -> int:
-        """Returns the maximum depth of a text. A bare item is a level deeper when it is read."""
+        """Return the maximum depth of a text. A bare item is a level deeper when it is read."""
         return max_element_depth - (self.mapping is not None)
 
 
@@ -65,7 +65,7 @@ class SkippedElements(NamedTuple):
     """
 
     def add(self, positions: Collection[int], details: Sequence[ErrorDetail]) -> SkippedElements:
-        """Returns these elements and some more."""
+        """Return these elements and some more."""
         return self._replace(
             positions=[*self.positions, *positions],
             details=[*self.details, *details][:MAX_DETAILS],
@@ -92,7 +92,7 @@ class Batch(NamedTuple):
     """False if the text is so short that a computation delays no other request noticeably."""
 
     def parse_all(self) -> Batch:
-        """Returns the same batch with every output parsed."""
+        """Return the same batch with every output parsed."""
         outputs = self.parsed
         return self._replace(outputs=outputs, parse=_selector(outputs))
 
@@ -108,7 +108,7 @@ class Batch(NamedTuple):
         return min(*self.positions[:1], *skipped[:1], MAX_INT64)
 
     def skip(self, positions: Collection[int], details: Sequence[ErrorDetail]) -> Batch:
-        """Returns the batch without the outputs at these positions, which have these errors."""
+        """Return the batch without the outputs at these positions, which have these errors."""
         assert self.skipped is not None
         kept = [index for index, at in enumerate(self.positions) if at not in positions]
         outputs = self.parse(kept)
@@ -133,7 +133,7 @@ class LargeBatch(NamedTuple):
 
 
 def is_large(texts: Sequence[bytes]) -> bool:
-    """Returns True if parsing these texts would delay other threads noticeably."""
+    """Return True if parsing these texts would delay other threads noticeably."""
     size = sum(map(len, texts))
     return size > _LARGE_BYTES or (
         size > _LARGE_VALUES and sum(map(json_text.count_at_most, texts)) > _LARGE_VALUES
@@ -141,14 +141,14 @@ def is_large(texts: Sequence[bytes]) -> bool:
 
 
 def from_outputs(outputs: Sequence[Output], positions: Sequence[int] | None = None) -> Batch:
-    """Makes a batch of outputs that are already parsed and validated."""
+    """Make a batch of outputs that are already parsed and validated."""
     if positions is None:
         positions = range(len(outputs))
     return Batch(outputs, [b""] * len(outputs), positions, _selector(outputs))
 
 
 def parsed_elsewhere(positions: Sequence[int], skipped: SkippedElements | None) -> Batch:
-    """Makes a batch whose outputs were parsed in another process, and are not here."""
+    """Make a batch whose outputs were parsed in another process, and are not here."""
     return Batch((), (), positions, _selector(()), skipped)
 
 
@@ -186,7 +186,7 @@ def from_texts(
     options: BatchOptions,
     parse_strictly: StrictParser,
 ) -> Batch:
-    """Makes a batch with one output per JSON text."""
+    """Make a batch with one output per JSON text."""
     mapping, max_depth = options.mapping, options.max_depth(max_depth)
     to_output = elements.to_output if mapping is None else mapping.to_output
 
@@ -220,7 +220,7 @@ def without_invalid(
     details: Sequence[ErrorDetail],
     mapping: ItemMapping | None,
 ) -> Batch:
-    """Makes a batch of the valid outputs among some texts, by position; it skips the others."""
+    """Make a batch of the valid outputs among some texts, by position; it skips the others."""
     invalid = [position for position in texts if position not in outputs]
     raw_hash = hash_parts(*(part for position in invalid for part in (position, texts[position])))
     return Batch(

@@ -44,7 +44,7 @@ class ItemMapping(NamedTuple):
 
     @classmethod
     def from_query(cls, query: IngestQuery) -> ItemMapping | None:
-        """Returns the mapping; None if the elements are outputs."""
+        """Return the mapping; None if the elements are outputs."""
         if query.job_id is None or query.url_field is None:
             return None
         return cls(query.job_id, query.url_field, query.key_field)
@@ -58,7 +58,7 @@ class ItemMapping(NamedTuple):
         return b"\0" + b"".join(map(length_prefixed, (*self[:2], self.key_field or "")))
 
     def identify(self, text: bytes | msgspec.Raw) -> IdentityFields:
-        """Decodes only the members that identify the output."""
+        """Decode only the members that identify the output."""
         members = _split_object(text)
         item = {
             name: msgspec.json.decode(members[name])
@@ -68,7 +68,7 @@ class ItemMapping(NamedTuple):
         return IdentityFields(self.job_id, self._url(item), self._key(item))
 
     def to_output(self, item: Any) -> Output:
-        """Returns the output with this data. Raises ValidationError."""
+        """Return the output with this data. Raise ValidationError."""
         if not isinstance(item, dict):
             raise _invalid("dict_type", "expected an object")
         return Output(self.job_id, self._url(item), item, self._key(item))
@@ -80,7 +80,7 @@ class ItemMapping(NamedTuple):
         return url
 
     def _key(self, item: dict[str, Any]) -> str | None:
-        """Returns the key. An integer has the same key as the string of its digits.
+        """Return the key. An integer has the same key as the string of its digits.
 
         A missing key is an error: the URL in its place would silently be another identity.
         """
@@ -105,7 +105,7 @@ def _invalid(type_: str, msg: str, *loc: str) -> ValidationError:
 
 
 def to_output(record: Any) -> Output:
-    """Validates an output; the model, which takes twice as long, only sees uncommon ones."""
+    """Validate an output; the model, which takes twice as long, only sees uncommon ones."""
     if isinstance(record, dict):
         job_id, source_url, data, key, tags, files = map(record.get, Output._fields)
         if (

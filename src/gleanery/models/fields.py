@@ -146,7 +146,7 @@ class GivenTime(NamedTuple):
 
 
 def _parse_version_time(text: str) -> GivenTime:
-    """Parses a cursor or a date. A date-time without a fraction is the end of its second.
+    """Parse a cursor or a date. A date-time without a fraction is the end of its second.
 
     The dates that the service returns have no fraction, too.
     """

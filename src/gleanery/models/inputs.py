@@ -41,7 +41,7 @@ class Input(BaseModel):
 
     @classmethod
     def _problems(cls, value: dict[str, Any]) -> list[InitErrorDetails]:
-        """Lists the unknown names, and then the errors of the known members."""
+        """List the unknown names, and then the errors of the known members."""
         problems = [*_unknown_names(cls, value)]
         try:
             cls.model_validate({name: value[name] for name in value.keys() & known_names(cls)})
@@ -62,7 +62,7 @@ class NoQuery(Query):
 
 @cache
 def known_names(model: type[BaseModel]) -> frozenset[str]:
-    """Returns the names that a client may use."""
+    """Return the names that a client may use."""
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
@@ -75,13 +75,13 @@ def condition(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def custom_error(type_: str, msg: str, loc: Iterable[str | int]) -> InitErrorDetails:
-    """Describes an error for ``ValidationError.from_exception_data``, without the value."""
+    """Describe an error for ``ValidationError.from_exception_data``, without the value."""
     error = PydanticCustomError(type_, "{reason}", {"reason": msg})
     return InitErrorDetails(type=error, loc=tuple(loc), input=None)
 
 
 def _without_value(error: ErrorDetails) -> InitErrorDetails:
-    """Describes an error again, with its context."""
+    """Describe an error again, with its context."""
     if error["type"] == UNKNOWN_NAME:
         return _unknown_name(error["loc"], error["ctx"])
     context = {**error.get("ctx", {}), "reason": error["msg"]}

@@ -201,7 +201,7 @@ _FIXED_MEMBERS = {"domain", "name", "value", "secure", "http_only", "expires", "
 
 
 def _to_cookie(given: CookieIn) -> Cookie:
-    """Merges the spellings. Raises ValidationError if they contradict each other."""
+    """Merge the spellings. Raise ValidationError if they contradict each other."""
     if not given.model_fields_set <= _FIXED_MEMBERS:
         _reject(given, _cookie_conflicts(given))
     expires = _first(given.expires, given.expiry, given.expiration_date)
@@ -294,7 +294,7 @@ class LocalStorageIn(Input):
 
 
 def _to_entry(given: LocalStorageIn) -> LocalStorageEntry:
-    """Merges the spellings. Raises ValidationError if one is missing or they contradict."""
+    """Merge the spellings. Raise ValidationError if one is missing or they contradict."""
     _reject(given, _entry_conflicts(given))
     origin = given.origin
     return LocalStorageEntry(
@@ -339,7 +339,7 @@ def _first(*values: Any) -> Any:
 
 
 def _conflicts(**spellings: Any) -> Iterator[InitErrorDetails]:
-    """Yields an error for each spelling whose value differs from that of the first."""
+    """Yield an error for each spelling whose value differs from that of the first."""
     given = [(name, value) for name, value in spellings.items() if value is not None]
     for name, value in given[1:]:
         if value != given[0][1]:

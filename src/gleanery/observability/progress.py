@@ -12,5 +12,5 @@ StartProgress = Callable[[str, int], Advance]
 
 
 def no_progress(description: str, total: int) -> Advance:
-    """Reports nothing."""
+    """Report nothing."""
     return lambda _: None

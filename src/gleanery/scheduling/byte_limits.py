@@ -29,7 +29,7 @@ class ByteLimit:
         self._held: dict[int, int] = {}  # by tenant
 
     def resize(self, organization_id: int, before: int, after: int) -> None:
-        """Changes the size of one of the tenant's bodies. Raises ``Overloaded``.
+        """Change the size of one of the tenant's bodies. Raise ``Overloaded``.
 
         The only body of a tenant may have any size.
         """
@@ -53,7 +53,7 @@ class ByteReservation:
         self._reserved = 0
 
     def resize(self, size: int) -> None:
-        """Holds so many bytes. Raises ``Overloaded``; the request then holds what it held."""
+        """Hold so many bytes. Raise ``Overloaded``; the request then holds what it held."""
         counted = size if size > UNCOUNTED_BYTES else 0
         if counted != self._reserved:
             self._limit.resize(self._organization_id, self._reserved, counted)

@@ -25,19 +25,19 @@ class FairQueue(Generic[T]):
         self._entries.setdefault(organization_id, deque()).append(entry)
 
     def add_first(self, organization_id: int, entry: T) -> None:
-        """Puts back an entry that was taken; it stays the oldest of its tenant."""
+        """Put back an entry that was taken; it stays the oldest of its tenant."""
         self._entries.setdefault(organization_id, deque()).appendleft(entry)
 
     def next_tenant(self, is_eligible: Callable[[int], bool]) -> int | None:
-        """Returns the first tenant in the rotation that is eligible; None if there is none."""
+        """Return the first tenant in the rotation that is eligible; None if there is none."""
         return next(filter(is_eligible, self._entries), None)
 
     def first(self, organization_id: int) -> T:
-        """Returns the oldest entry of a tenant that has one."""
+        """Return the oldest entry of a tenant that has one."""
         return self._entries[organization_id][0]
 
     def take(self, organization_id: int | None = None) -> T:
-        """Removes and returns the next entry of this tenant, or of the first in the rotation.
+        """Remove and return the next entry of this tenant, or of the first in the rotation.
 
         The tenant moves to the end of the rotation.
         """
@@ -50,7 +50,7 @@ class FairQueue(Generic[T]):
         return entry
 
     def remove(self, organization_id: int, entry: T) -> None:
-        """Removes an entry that no longer waits; it may have been taken already."""
+        """Remove an entry that no longer waits; it may have been taken already."""
         entries = self._entries.get(organization_id)
         if entries is not None and entry in entries:
             entries.remove(entry)

@@ -37,12 +37,12 @@ class FairSemaphore:
         return len(self._waiting)
 
     def can_acquire(self, organization_id: int) -> bool:
-        """Returns True if ``acquire`` does not wait."""
+        """Return True if ``acquire`` does not wait."""
         return self._limit.can_acquire(organization_id)
 
     @asynccontextmanager
     async def held_for(self, organization_id: int) -> AsyncIterator[None]:
-        """Holds a slot until the context ends. Raises Overloaded like ``acquire``."""
+        """Hold a slot until the context ends. Raise Overloaded like ``acquire``."""
         await self.acquire(organization_id)
         try:
             yield
@@ -50,7 +50,7 @@ class FairSemaphore:
             self.release(organization_id)
 
     async def acquire(self, organization_id: int) -> None:
-        """Waits for a slot. Raises Overloaded if that takes too long."""
+        """Wait for a slot. Raise Overloaded if that takes too long."""
         if self.can_acquire(organization_id):  # then no earlier request of it waits
             self._limit.acquire(organization_id)
             return

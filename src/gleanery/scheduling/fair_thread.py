@@ -30,7 +30,7 @@ class FairThread:
         self._large_writes = FairSemaphore(_LARGE_WRITES, _WAIT_SECONDS, _TOO_MANY_LARGE_WRITES)
 
     def large_write(self, organization_id: int) -> AbstractAsyncContextManager[None]:
-        """Holds the turn of an organization to write a large batch. Raises Overloaded."""
+        """Hold the turn of an organization to write a large batch. Raise Overloaded."""
         return self._large_writes.held_for(organization_id)
 
     async def run(

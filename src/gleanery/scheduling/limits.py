@@ -89,7 +89,7 @@ class Slot:
         return self._organization_id
 
     def assign_tenant(self, organization_id: int) -> None:
-        """Counts the slot for the tenant that authentication has found."""
+        """Count the slot for the tenant that authentication has found."""
         if organization_id != self._organization_id:
             self._exchange(self._limit, organization_id)
 
@@ -99,7 +99,7 @@ class Slot:
 
     @contextmanager
     def parked_in(self, limit: ConcurrencyLimit) -> Iterator[None]:
-        """Holds a slot of another limit for a while.
+        """Hold a slot of another limit for a while.
 
         If its own limit has no free slot afterwards, the slot stays in the other limit. Otherwise
         many requests that wake up together would take all slots from new ones.

@@ -33,23 +33,23 @@ class RequestScheduler:
         self._is_scheduled = False
 
     def after_each_round(self, callback: Callable[[], None]) -> None:
-        """Calls the callback after the starts of each round."""
+        """Call the callback after the starts of each round."""
         self._after_round += (callback,)
 
     def add(self, slot: Slot, start: Callable[[], None]) -> None:
-        """Calls ``start`` at once or in a later round."""
+        """Call ``start`` at once or in a later round."""
         if self._starts or self._limit.is_busy:
             self.add_to_next_round(slot, start)
         else:
             start()
 
     def add_to_next_round(self, slot: Slot, start: Callable[[], None]) -> None:
-        """Calls ``start`` in a later round, even if few requests are in progress."""
+        """Call ``start`` in a later round, even if few requests are in progress."""
         self._starts.add(slot.organization_id, start)
         self._schedule()
 
     def defer_rejection(self, send_rejection: Callable[[], None]) -> None:
-        """Calls ``send_rejection`` at once or in a later round."""
+        """Call ``send_rejection`` at once or in a later round."""
         if self._rejections or self._limit.is_busy:
             self._rejections.append(send_rejection)
             self._schedule()
@@ -57,7 +57,7 @@ class RequestScheduler:
             send_rejection()
 
     async def wait_to_continue(self, slot: Slot) -> None:
-        """Waits until a paused request may continue; it is scheduled like a new one."""
+        """Wait until a paused request may continue; it is scheduled like a new one."""
         ready = asyncio.get_running_loop().create_future()
         self.add(slot, lambda: None if ready.done() else ready.set_result(None))
         await ready

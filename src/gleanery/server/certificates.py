@@ -35,7 +35,7 @@ class Certificates:
     """The TLS context of new connections. Open connections keep the context they have."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        """Loads the files. Raises SettingsError."""
+        """Load the files. Raise SettingsError."""
         self._certificate = certificate
         self._key = key
         self._versions = self._read_versions()
@@ -52,7 +52,7 @@ class Certificates:
         return self._loaded.expires.timestamp()
 
     def reload(self) -> None:
-        """Reads the files again. Invalid files are logged, and the old certificate stays."""
+        """Read the files again. Invalid files are logged, and the old certificate stays."""
         versions = self._read_versions()
         try:
             _reject_pipes(self._certificate, self._key)
@@ -68,12 +68,12 @@ class Certificates:
         self.warn_before_expiry()
 
     def _reject_expired(self, loaded: _Loaded) -> None:
-        """Raises SettingsError if an expired certificate would replace a valid one."""
+        """Raise SettingsError if an expired certificate would replace a valid one."""
         if loaded.expires <= datetime.now(UTC) < self._loaded.expires:
             raise SettingsError("The new certificate has expired")
 
     def _report_invalid(self, versions: FileVersions, error: Exception) -> None:
-        """Logs once for each version: the key may be replaced a moment after the certificate."""
+        """Log once for each version: the key may be replaced a moment after the certificate."""
         if versions != self._reported_versions:
             self._reported_versions = versions
             _log.error(
@@ -82,7 +82,7 @@ class Certificates:
             )
 
     async def watch(self) -> None:
-        """Reloads the certificate when a file changes, until it is cancelled."""
+        """Reload the certificate when a file changes, until it is cancelled."""
         while True:
             self.warn_before_expiry()
             await asyncio.sleep(_WATCH_SECONDS)
@@ -90,7 +90,7 @@ class Certificates:
                 self.reload()
 
     def warn_before_expiry(self) -> None:
-        """Logs once a day that the certificate expires soon, or has expired."""
+        """Log once a day that the certificate expires soon, or has expired."""
         if time.monotonic() < self._next_warning:
             return
         self._next_warning = time.monotonic() + _DAY
@@ -102,7 +102,7 @@ class Certificates:
             _log.warning("the TLS certificate expires soon: renew it", extra=extra)
 
     def _read_versions(self) -> FileVersions:
-        """Returns what changes when a file or a symbolic link is replaced or written."""
+        """Return what changes when a file or a symbolic link is replaced or written."""
         return [_version(self._certificate), _version(self._key)]
 
 
@@ -148,7 +148,7 @@ def _load(certificate: Path, key: Path) -> _Loaded:
 
 
 def _reject_encrypted() -> bytes:
-    """Called for an encrypted key. Without it, OpenSSL asks for the password on the terminal."""
+    """Refuse an encrypted key. OpenSSL would ask for the password on the terminal."""
     raise SettingsError(
         "The private key of --tls-key is encrypted: decrypt it with openssl pkey -in KEY -out "
         "NEWKEY, and make the new file readable only for the service"

@@ -24,13 +24,13 @@ class Stoppable(Protocol):
         """True if ``stop`` was called."""
 
     def stop(self) -> None:
-        """Stops in order: waits for the requests in progress."""
+        """Stop in order: waits for the requests in progress."""
 
     def stop_now(self) -> None:
-        """Ends the requests in progress."""
+        """End the requests in progress."""
 
     def reload(self) -> None:
-        """Reloads the certificate."""
+        """Reload the certificate."""
 
 
 def exit_in_order() -> None:
@@ -86,7 +86,7 @@ def _handle_hang_up(stop: Callable[[], object], reload: Callable[[], object]) ->
 
 
 def _has_terminal() -> bool:
-    """True if the process has a controlling terminal."""
+    """Return True if the process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

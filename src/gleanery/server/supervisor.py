@@ -44,7 +44,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
 
     async def run(self) -> bool:
-        """Runs until a signal stops it. Returns False if no worker could start."""
+        """Run until a signal stops it. Return False if no worker could start."""
         self._loop = asyncio.get_running_loop()
         handle_signals(self)
         numbers = range(1, self._settings.workers + 1)
@@ -52,7 +52,7 @@ class Supervisor:
         return not self._has_failed
 
     async def _keep_running(self, number: int) -> None:
-        """Starts a worker, and another one whenever it ends."""
+        """Start a worker, and another one whenever it ends."""
         delay = 0.0
         while not self._stopping.is_set():
             end = await self._run_worker(number)
@@ -71,7 +71,7 @@ class Supervisor:
             await self._sleep(delay)
 
     async def _run_worker(self, number: int) -> _WorkerEnd:
-        """Starts a worker, and waits for its end."""
+        """Start a worker, and wait for its end."""
         try:
             worker = self._workers[number] = await WorkerProcess.start(
                 WorkerStart(self._settings, number), self._listener, self._counters
@@ -84,7 +84,7 @@ class Supervisor:
         return _WorkerEnd({"pid": worker.pid, "status": status}, worker.age)
 
     def _fail(self, end: _WorkerEnd) -> None:
-        """Ends the service: what prevents the first start prevents every other."""
+        """End the service: what prevents the first start prevents every other."""
         self._has_failed = True
         _log.critical("no worker process could start", extra=end.fields)
         self._stopping.set()
@@ -132,7 +132,7 @@ class Supervisor:
 
 
 def _next_delay(delay: float, age: float) -> float:
-    """Returns the delay before the next start. It grows while workers end soon."""
+    """Return the delay before the next start. It grows while workers end soon."""
     if age >= _STABLE_SECONDS:
         return 0.0
     return min(max(_FIRST_DELAY, delay * 2), _MAX_DELAY)

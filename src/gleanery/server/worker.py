@@ -44,7 +44,7 @@ class Worker:
         self._stopping = asyncio.Event()
 
     async def run(self, on_started: Callable[[], object] = lambda: None) -> None:
-        """Serves until ``stop``. An exception means that the application could not start."""
+        """Serve until ``stop``. An exception means that the application could not start."""
         self._loop = asyncio.get_running_loop()
         await self._app.start()
         try:
@@ -89,11 +89,11 @@ class Worker:
         self._call(self._stopping.set)
 
     def stop_now(self) -> None:
-        """Ends the requests for which a stop waits."""
+        """End the requests for which a stop waits."""
         self._call(self._app.registry.abort)
 
     def reload(self) -> None:
-        """Reloads the certificate."""
+        """Reload the certificate."""
         if self._certificates is not None:
             self._call(self._certificates.reload)
 

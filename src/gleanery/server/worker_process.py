@@ -84,7 +84,7 @@ class WorkerProcess:
         return time.monotonic() - self._started_at
 
     async def wait(self) -> int:
-        """Waits for the end, and returns the status. Kills a worker that does not respond."""
+        """Wait for the end, and return the status. Kill a worker that does not respond."""
         try:
             while not self._reader.at_eof():
                 await self._receive()
@@ -98,7 +98,7 @@ class WorkerProcess:
         return await self._process.wait()
 
     async def _receive(self) -> None:
-        """Waits for a message. Raises TimeoutError if there is none for several checks.
+        """Wait for a message. Raise TimeoutError if there is none for several checks.
 
         One long wait would also end when the whole machine was suspended.
         """
@@ -120,7 +120,7 @@ class WorkerProcess:
             self._send(signal.SIGHUP)
 
     async def stop(self, shutdown_seconds: float) -> None:
-        """Stops the worker in order. Kills it if that takes too long."""
+        """Stop the worker in order. Kills it if that takes too long."""
         self._send(signal.SIGTERM)
         try:
             async with asyncio.timeout(shutdown_seconds + _KILL_SECONDS):
@@ -129,7 +129,7 @@ class WorkerProcess:
             self.kill()
 
     def stop_now(self) -> None:
-        """Ends the requests for which the stop waits."""
+        """End the requests for which the stop waits."""
         self._send(signal.SIGINT)
 
     def kill(self) -> None:

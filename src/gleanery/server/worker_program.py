@@ -55,7 +55,7 @@ async def _serve(worker: Worker, control: socket.socket) -> None:
     control.setblocking(False)
 
     def stop() -> None:
-        """The socket has ended: the supervisor is gone."""
+        """Stop, because the socket has ended: the supervisor is gone."""
         loop.remove_reader(control)
         worker.stop()
 

@@ -80,7 +80,7 @@ class Entry(NamedTuple):
 async def append(
     transaction: Transaction, actor: Actor, now: int, action: AuditAction, about: AuditAbout
 ) -> None:
-    """Appends an entry.
+    """Append an entry.
 
     Call it last in a transaction: it locks the organization's log until the commit.
     """
@@ -117,7 +117,7 @@ class ReadAuditor:
         self._commit_locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def record(self, database: Database, entry: Entry) -> None:
-        """Appends an entry and returns when it is durable."""
+        """Append an entry and return when it is durable."""
         organization_id = database.organization_id
         if organization_id not in self._pending:
             entries: list[Entry] = []
@@ -138,7 +138,7 @@ class ReadAuditor:
 
 
 async def read_page(database: Database, cursor: int, limit: int) -> AuditPage:
-    """Returns the entries after the cursor, oldest first, and the cursor to continue from."""
+    """Return the entries after the cursor, oldest first, and the cursor to continue from."""
     rows = await database.read(_PAGE, database.organization_id, cursor, limit)
     next_cursor = rows[-1][0] if rows else cursor
     return AuditPage(cursor=next_cursor, entries=[_to_response(row) for row in rows])
@@ -162,7 +162,7 @@ class Filter(NamedTuple):
 async def read_newest(
     database: Database, before: int, filter_: Filter, limit: int
 ) -> tuple[list[AuditEntry], int | None]:
-    """Returns entries before an id, newest first, and the id to continue from.
+    """Return entries before an id, newest first, and the id to continue from.
 
     The log has no index for a filter. So one call reads a limited number of entries, and may return
     fewer than ``limit`` before the end.
@@ -196,7 +196,7 @@ def _to_response(row: Row) -> AuditEntry:
 
 
 async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
-    """Returns a function for each organization with old entries, which deletes them."""
+    """Return a function for each organization with old entries, which deletes them."""
     rows = await engine.for_all_tenants().read(_WITH_OLD_ENTRIES, before)
     return [partial(_purge, engine.for_tenant(row[0]), before) for row in rows]
 

@@ -13,7 +13,7 @@ KEPT_DAYS = 30
 
 
 def add(stored: str | None, day: int, count: int) -> str:
-    """Adds changes of a day. If a clock went back, they count for the newest day."""
+    """Add changes of a day. If a clock went back, they count for the newest day."""
     if stored is not None and stored.startswith(f"{day} "):  # as in most batches
         newest_day, first, *rest = stored.split(" ", 2)
         return " ".join((newest_day, str(int(first) + count), *rest))
@@ -26,7 +26,7 @@ def add(stored: str | None, day: int, count: int) -> str:
 
 
 def read(stored: str | None, today: int) -> list[int]:
-    """Returns the numbers of the last days, oldest first; the last one is of today."""
+    """Return the numbers of the last days, oldest first; the last one is of today."""
     newest, counts = _decode(stored, today)
     missing = min(max(today - newest, 0), KEPT_DAYS)
     padded = [0] * missing + counts + [0] * KEPT_DAYS

@@ -74,10 +74,10 @@ class PageReader(Protocol):
     """Reads pages synchronously, on an engine that never waits for reads."""
 
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
-        """Reads pages from one snapshot. A failed read returns its error instead of a page."""
+        """Read pages from one snapshot. A failed read returns its error instead of a page."""
 
     def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
-        """Runs one reading statement for a tenant."""
+        """Run one reading statement for a tenant."""
 
 
 class Transaction(Protocol):
@@ -88,28 +88,28 @@ class Transaction(Protocol):
         """The tenant of the transaction; only its rows are visible."""
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Runs one statement and returns its rows."""
+        """Run one statement and return its rows."""
 
     async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
-        """Runs one statement for each set of values and returns all rows, in that order."""
+        """Run one statement for each set of values and return all rows, in that order."""
 
     async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
-        """Runs one statement without result rows for each set of values.
+        """Run one statement without result rows for each set of values.
 
         The order is undefined, so no two sets may change the same row.
         """
 
     async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
-        """Runs one statement for each key and returns all rows, in any order.
+        """Run one statement for each key and return all rows, in any order.
 
         The key is the last parameter of the statement.
         """
 
     async def run_script(self, sql: str) -> None:
-        """Runs several statements without parameters."""
+        """Run several statements without parameters."""
 
     async def server_time(self) -> int | None:
-        """Returns the database server's time in microseconds; None on an engine without server."""
+        """Return the database server's time in microseconds; None on an engine without server."""
 
     async def notify(self, channel: str) -> None:
         """Notifies the channel's subscribers, on every node, when the transaction commits."""
@@ -121,7 +121,7 @@ class Transaction(Protocol):
         """Lets other requests run, if the work runs on the event loop."""
 
     async def compute(self, function: Callable[..., T], *args: Any) -> T:
-        """Runs a long computation, outside the event loop."""
+        """Run a long computation, outside the event loop."""
 
     async def skip_ids(self, count: int) -> None:
         """Skips this many ids, of outputs and of every other table with generated ids."""
@@ -138,19 +138,19 @@ class Database(Protocol):
         """The tenant of the handle; only its rows are visible."""
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Runs one SELECT on a snapshot of the committed data."""
+        """Run one SELECT on a snapshot of the committed data."""
 
     async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Does the same for large rows. Other requests run meanwhile, on SQLite too."""
+        """Do the same for large rows. Other requests run meanwhile, on SQLite too."""
 
     async def read_page(self, read: PageRead) -> Page:
-        """Returns the first items that the search finds, or raises ``PageTooLarge``.
+        """Return the first items that the search finds, or raise ``PageTooLarge``.
 
         The method reads one item more than it returns, which shows if there is a next page.
         """
 
     async def read_lines(self, read: LineRead) -> Lines:
-        """Returns the first lines that the search finds, or raises ``PageTooLarge``.
+        """Return the first lines that the search finds, or raise ``PageTooLarge``.
 
         Other requests run meanwhile, on SQLite too.
         """
@@ -158,9 +158,9 @@ class Database(Protocol):
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
     ) -> T:
-        """Runs the work in one transaction and returns when it is durable.
+        """Run the work in one transaction and return when it is durable.
 
-        Raises ``Unavailable`` if this program cannot serve the schema. No migration can commit
+        Raise ``Unavailable`` if this program cannot serve the schema. No migration can commit
         between that check and the end of the transaction.
 
         The work may run again after a rollback, so its only effects are in the transaction.
@@ -217,32 +217,32 @@ class Engine(Database, Protocol):
         """The states of the replicas."""
 
     async def open(self, create: bool = True) -> None:
-        """Connects. Afterwards reads and writes work if this program can serve the schema.
+        """Connect. Afterwards reads and writes work if this program can serve the schema.
 
         Only ``create`` allows a new SQLite file.
         """
 
     async def close(self) -> None:
-        """Waits for unfinished writes, then disconnects."""
+        """Wait for unfinished writes, then disconnects."""
 
     def for_tenant(self, organization_id: int) -> Database:
-        """Returns a handle with the rows of one tenant."""
+        """Return a handle with the rows of one tenant."""
 
     def for_replica(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
-        """Returns a handle for one request to one replica; None if no replica can be used now.
+        """Return a handle for one request to one replica; None if no replica can be used now.
 
         A replica lacks the newest changes; see ``replica_reads``. The handle runs one statement at
         a time.
         """
 
     def for_all_tenants(self) -> Database:
-        """Returns a handle with all rows; only for finding the tenants that have work to do."""
+        """Return a handle with all rows; only for finding the tenants that have work to do."""
 
     async def migrate(self, accept_compatible: bool = False) -> int:
-        """Applies missing migrations; safe when several processes do it at the same time.
+        """Apply missing migrations; safe when several processes do it at the same time.
 
-        Returns the number of the newest migration that was already applied; 0 if none was.
-        Raises SettingsError if the schema is newer than this program. ``accept_compatible``
+        Return the number of the newest migration that was already applied; 0 if none was.
+        Raise SettingsError if the schema is newer than this program. ``accept_compatible``
         accepts a newer schema that this program can serve.
         """
 
@@ -254,56 +254,56 @@ class Engine(Database, Protocol):
         """
 
     async def check_schema(self, accept_compatible: bool = False) -> None:
-        """Raises SettingsError unless the schema is this program's. Changes nothing.
+        """Raise SettingsError unless the schema is this program's. Change nothing.
 
         ``accept_compatible`` accepts a newer schema that this program can serve.
         """
 
     async def schema_state(self, waits: bool = True) -> SchemaState:
-        """Returns the schema of the database.
+        """Return the schema of the database.
 
-        Without ``waits``, raises ``SchemaLocked`` if a migration has locked it. Its changes are not
+        Without ``waits``, raise ``SchemaLocked`` if a migration has locked it. Its changes are not
         committed then.
         """
 
     async def serving_problem(self) -> Unavailable | None:
-        """Returns why the database cannot be served any more since ``open``; None if it can.
+        """Return why the database cannot be served any more since ``open``; None if it can.
 
         A SQLite file was deleted, or the tables of PostgreSQL were distributed.
         """
 
     async def identity(self) -> str | None:
-        """Returns words of which at least one differs in a copy that was loaded from a dump.
+        """Return words of which at least one differs in a copy that was loaded from a dump.
 
         A word that is not known is ``-``. None means that the engine cannot tell copies apart.
         """
 
     async def server_time(self) -> int | None:
-        """Returns the database server's time in microseconds; None on an engine without server."""
+        """Return the database server's time in microseconds; None on an engine without server."""
 
     async def security_warning(self) -> str | None:
-        """Returns how to activate row-level security; None if it is active."""
+        """Return how to activate row-level security; None if it is active."""
 
     async def release_space(
         self, progress: StartProgress = no_progress, is_complete: bool = False
     ) -> None:
-        """Gives space that deleted data has left back to the disk, in short transactions.
+        """Give space that deleted data has left back to the disk, in short transactions.
 
         It ends after some seconds, and keeps a reserve for the next writes, unless ``is_complete``.
         PostgreSQL does this itself.
         """
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
-        """Subscribes to a channel until the context ends.
+        """Subscribe to a channel until the context ends.
 
         A client that reads after this call and then waits misses no change.
         """
 
     async def check_notifications(self) -> None:
-        """Raises SettingsError unless the notifications of writes arrive."""
+        """Raise SettingsError unless the notifications of writes arrive."""
 
     def check_replicas(self, urls: Sequence[str]) -> None:
-        """Raises SettingsError if servers with these addresses cannot be replicas."""
+        """Raise SettingsError if servers with these addresses cannot be replicas."""
 
     def stop_subscriptions(self) -> None:
-        """Ends all waits for notifications, because the process is about to stop."""
+        """End all waits for notifications, because the process is about to stop."""

@@ -15,7 +15,7 @@ from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
 
 
 def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
-    """Creates the engine. Only the service uses replicas; other commands need the newest state."""
+    """Create the engine. Only the service uses replicas; other commands need the newest state."""
     if settings.database is None:
         traces = None if settings.create else partial(_traces, settings)
         return SqliteDatabase(settings.sqlite_file, traces)
@@ -43,9 +43,9 @@ def _traces(settings: Settings) -> Iterator[Path]:
 
 @asynccontextmanager
 async def open_engine(settings: Settings, create: bool = True) -> AsyncIterator[Engine]:
-    """Opens the engine and closes it when the context ends.
+    """Open the engine and close it when the context ends.
 
-    Only ``create`` allows a new SQLite file, and only where none is lost. Raises SettingsError if
+    Only ``create`` allows a new SQLite file, and only where none is lost. Raise SettingsError if
     that file is damaged.
     """
     engine = create_engine(settings)

@@ -99,7 +99,7 @@ class BulkJob(NamedTuple):
     """An approval skips outputs whose values were stored after this position."""
 
     def covers(self, job_id: int, seq: int) -> bool:
-        """Returns True if the bulk job has not yet processed this output of this job."""
+        """Return True if the bulk job has not yet processed this output of this job."""
         return self.job_id in (None, job_id) and self.done_seq < seq <= self.until_seq
 
 
@@ -140,7 +140,7 @@ class LockedGroup:
         return max(self.now, self._initial_seq)
 
     def refresh_time(self) -> None:
-        """Reads the clock again.
+        """Read the clock again.
 
         Callers do so directly before they issue numbers and write them. A date should be little
         earlier than the commit, because until then no client can see the output.
@@ -159,7 +159,7 @@ class LockedGroup:
     def change_counts(
         self, job_id: int, *, outputs: int = 0, approved: int = 0, country: str | None = None
     ) -> None:
-        """Adds to the counts of the group, a job and a country; ``save_counts`` stores them."""
+        """Add to the counts of the group, a job and a country; ``save_counts`` stores them."""
         self.output_count += outputs
         self._output_changes[job_id] += outputs
         self._approved_changes[job_id] += approved
@@ -167,21 +167,21 @@ class LockedGroup:
             self._country_changes[country] += outputs
 
     def count_value_changes(self, count: int) -> None:
-        """Counts outputs that are stored or deleted, for the changes of the day."""
+        """Count outputs that are stored or deleted, for the changes of the day."""
         self._value_changes += count
 
     async def pending_bulk_job(self) -> BulkJob | None:
-        """Reads the group's unfinished bulk job."""
+        """Read the group's unfinished bulk job."""
         rows = await self.transaction.fetch(_PENDING_BULK_JOB, self.organization_id, self.group_id)
         return BulkJob(*rows[0]) if rows else None
 
     async def find_job(self, name: str) -> int | None:
-        """Returns the id of the job with this name."""
+        """Return the id of the job with this name."""
         rows = await self.transaction.fetch(_FIND_JOB, self.organization_id, self.group_id, name)
         return rows[0][1] if rows else None
 
     async def find_or_create_jobs(self, names: Collection[str]) -> dict[str, int]:
-        """Returns the id of each job. One statement finds all, another creates the missing ones.
+        """Return the id of each job. One statement finds all, another creates the missing ones.
 
         The jobs get new values, so they wait for a review from now on. The lock on the group
         excludes other creators of the same jobs.
@@ -196,7 +196,7 @@ class LockedGroup:
         return jobs | {row[0]: row[1] for row in created}
 
     async def commit_counts(self) -> None:
-        """Saves the counts and notifies the group's channel if there were changes.
+        """Save the counts and notifies the group's channel if there were changes.
 
         The lock ends with the transaction.
         """
@@ -205,7 +205,7 @@ class LockedGroup:
             await self.transaction.notify(channel(self.organization_id, self.name))
 
     async def save_counts(self) -> None:
-        """Stores the last sequence number and the changed counts."""
+        """Store the last sequence number and the changed counts."""
         group_key = (self.organization_id, self.group_id)
         outputs, approved = self._output_changes, self._approved_changes
         if self._value_changes:
@@ -253,7 +253,7 @@ Lock = Callable[[Transaction, str, Clock], Awaitable[LockedGroup]]
 
 
 async def require_group(database: Database, name: str) -> int:
-    """Returns the id of the group. Raises NotFound if there is none."""
+    """Return the id of the group. Raise NotFound if there is none."""
     rows = await database.read(_FIND_GROUP, database.organization_id, name)
     if not rows:
         raise no_group()
@@ -265,9 +265,9 @@ def no_group_in_query() -> NotFound:
 
 
 async def find_number(database: Database, name: str) -> int:
-    """Returns the id of the group with this name or, if there is none, with this id.
+    """Return the id of the group with this name or, if there is none, with this id.
 
-    Raises NotFound for the query parameter ``group_id``.
+    Raise NotFound for the query parameter ``group_id``.
     """
     rows = await database.read(_FIND_GROUP, database.organization_id, name)
     if not rows and _GROUP_NUMBER.fullmatch(name):
@@ -278,11 +278,11 @@ async def find_number(database: Database, name: str) -> int:
 
 
 def has_group(reader: PageReader, organization_id: int, name: str) -> bool:
-    """Returns True if the tenant has a group of this name. Reads synchronously."""
+    """Return True if the tenant has a group of this name. Read synchronously."""
     return bool(reader.read_for(organization_id, _FIND_GROUP, (organization_id, name)))
 
 
 async def accepts_records(transaction: Transaction, group_id: int) -> bool:
-    """Returns True if the group exists and no request is deleting it."""
+    """Return True if the group exists and no request is deleting it."""
     key = (transaction.organization_id, group_id)
     return bool(await transaction.fetch(_GROUP_ACCEPTS_RECORDS, *key))

@@ -49,14 +49,14 @@ class IdempotentRequest(NamedTuple):
     """Member that the response to the client does not have."""
 
     async def read_response(self, database: Database) -> Any:
-        """Returns the stored response, or None.
+        """Return the stored response, or None.
 
-        Raises Conflict if the key belongs to another request.
+        Raise Conflict if the key belongs to another request.
         """
         return self._response(await database.read(_SELECT, database.organization_id, self.key_hash))
 
     async def fetch_response(self, transaction: Transaction) -> Any:
-        """Does the same as ``read_response``, inside a transaction."""
+        """Do the same as ``read_response``, inside a transaction."""
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
 
@@ -77,7 +77,7 @@ class IdempotentRequest(NamedTuple):
     async def save_response(
         self, transaction: Transaction, response: Mapping[str, Any], now: int
     ) -> None:
-        """Stores the response in the transaction of the request's own writes."""
+        """Store the response in the transaction of the request's own writes."""
         encoded = json_text.encode(
             {name: value for name, value in response.items() if name != self.omitted}
         )
@@ -94,7 +94,7 @@ def _decompress(text: str) -> bytes:
 
 
 async def delete_expired(engine: Engine, before: int) -> None:
-    """Deletes the keys that were stored before this time."""
+    """Delete the keys that were stored before this time."""
     database = engine.for_all_tenants()
 
     async def delete_some(transaction: Transaction) -> int:

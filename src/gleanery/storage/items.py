@@ -12,7 +12,7 @@ from gleanery.values import timestamps
 
 
 def mutable_suffix(seq: int, last_scraped_at: int, approved: bool) -> bytes:
-    """Renders the end of an item: the members that change without a new value."""
+    """Render the end of an item: the members that change without a new value."""
     return _suffix(seq // timestamps.SECOND, last_scraped_at // timestamps.SECOND, approved)
 
 
@@ -38,7 +38,7 @@ def last_scraped_member(second: int) -> bytes:
 
 
 def length_from(member: bytes) -> str:
-    """Returns the number of bytes from this member to the end of an item, as an SQL expression."""
+    """Return the number of bytes from this member to the end of an item, as an SQL expression."""
     suffixes = (mutable_suffix(0, 0, approved) for approved in (True, False))
     return "CASE WHEN approved THEN {} ELSE {} END".format(
         *(len(suffix) - suffix.index(member) for suffix in suffixes)

@@ -61,7 +61,7 @@ class ListQuery:
 
 
 async def read_page(query: ListQuery, limits: PageLimits) -> ListPage:
-    """Reads a page: at least one record, if there is one within the bounded work."""
+    """Read a page: at least one record, if there is one within the bounded work."""
     page = _Page(query.encode, limits)
     after = limits.cursor
     for _ in range(_MAX_CHUNKS):
@@ -95,7 +95,7 @@ class _Page:
         """Position of the last record."""
 
     def wanted(self, sizes: Sequence[Row]) -> Sequence[Row]:
-        """Returns the first rows: up to one record more than the page has space for."""
+        """Return the first rows: up to one record more than the page has space for."""
         if self._limits.limit is None:
             return sizes
         listed = [number for number, row in enumerate(sizes, 1) if row[1]]
@@ -103,13 +103,13 @@ class _Page:
         return sizes if len(wanted) == len(listed) else sizes[: wanted[-1]]
 
     def expected_bytes(self, wanted: Sequence[Row]) -> int:
-        """Returns the size of the page with the wanted rows, as far as they fit."""
+        """Return the size of the page with the wanted rows, as far as they fit."""
         sizes: list[int] = [size for _, size in wanted]
         fitting = page_sizes.count_fitting(sizes, self._limits.max_bytes - self._size)
         return self._size + sum(sizes[:fitting])
 
     def add(self, rows: Iterable[Row]) -> bool:
-        """Adds the records; returns False if the page was full before the last one."""
+        """Add the records; return False if the page was full before the last one."""
         for row in rows:
             record = self._encode(row)
             self._size += len(record) + 1

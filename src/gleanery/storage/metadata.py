@@ -44,17 +44,17 @@ RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
 
 
 async def has_key(database: Database) -> bool:
-    """Returns True if the database has an encryption key, so that it may hold encrypted values."""
+    """Return True if the database has an encryption key, so that it may hold encrypted values."""
     return await key_fingerprint(database) is not None
 
 
 async def key_fingerprint(database: Database) -> str | None:
-    """Returns the fingerprint of the active key; None before the first start."""
+    """Return the fingerprint of the active key; None before the first start."""
     return await _read(database, KEY_FINGERPRINT)
 
 
 async def check_or_store_key(database: Database, vault: Vault) -> None:
-    """Stores the fingerprint of the first key on first use; later checks that the vault has it."""
+    """Store the fingerprint of the first key on first use; later checks that the vault has it."""
     if not await has_key(database):
         await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])
     if not await load_active_key(database, vault):
@@ -62,7 +62,7 @@ async def check_or_store_key(database: Database, vault: Vault) -> None:
 
 
 async def load_active_key(database: Database, vault: Vault) -> bool:
-    """Makes the database's key the vault's current key; returns False if the vault lacks it."""
+    """Make the database's key the vault's current key; return False if the vault lacks it."""
     fingerprint = await key_fingerprint(database)
     if fingerprint is None or not vault.knows(fingerprint):
         return False
@@ -71,24 +71,24 @@ async def load_active_key(database: Database, vault: Vault) -> bool:
 
 
 async def active_key(transaction: Transaction) -> str:
-    """Returns the fingerprint of the active key, valid while the transaction has locks."""
+    """Return the fingerprint of the active key, valid while the transaction has locks."""
     [[fingerprint]] = await transaction.fetch(_READ, KEY_FINGERPRINT)
     return str(fingerprint)
 
 
 async def set_active_key(transaction: Transaction, fingerprint: str) -> None:
-    """Selects the active key of every node."""
+    """Select the active key of every node."""
     await transaction.fetch(_SET, KEY_FINGERPRINT, fingerprint)
 
 
 async def begin_rotation(transaction: Transaction, fingerprint: str) -> None:
-    """Selects the active key of every node, and stores that a rotation to it is in progress."""
+    """Select the active key of every node, and store that a rotation to it is in progress."""
     await set_active_key(transaction, fingerprint)
     await transaction.fetch(_SET, _ROTATION, fingerprint)
 
 
 async def rotation(transaction: Transaction) -> str | None:
-    """Returns the key of the rotation in progress."""
+    """Return the key of the rotation in progress."""
     rows = await transaction.fetch(_READ, _ROTATION)
     return rows[0][0] if rows else None
 
@@ -96,7 +96,7 @@ async def rotation(transaction: Transaction) -> str | None:
 async def end_rotation(
     transaction: Transaction, fingerprint: str, old_keys: Iterable[str], now: int
 ) -> None:
-    """Stores from when on each old key is not needed: when the links of these keys have expired."""
+    """Store from when on each old key is not needed: when the links of these keys have expired."""
     rows = await transaction.fetch(_READ, _LINK_SECONDS)
     retires_at = now + (int(rows[0][0]) if rows else 0) * timestamps.SECOND
     await transaction.fetch(_DELETE, _ROTATION)
@@ -110,13 +110,13 @@ async def forget_retirement(transaction: Transaction, fingerprint: str) -> None:
 
 
 async def retirements(database: Database) -> dict[str, int]:
-    """Returns the old keys, and the time from which on each is not needed."""
+    """Return the old keys, and the time from which on each is not needed."""
     rows = await database.read(_READ_RETIREMENTS)
     return {name.removeprefix(_RETIREMENT): int(value) for name, value in rows}
 
 
 async def record_link_seconds(database: Database, seconds: int) -> None:
-    """Stores for how long links can be valid after a rotation; keeps the longest time."""
+    """Store for how long links can be valid after a rotation; keep the longest time."""
     stored = await _read(database, _LINK_SECONDS)
     if stored is not None and int(stored) >= seconds:
         return
@@ -133,12 +133,12 @@ async def mark_restore_as_pending(transaction: Transaction) -> None:
 
 
 async def begin_restore(transaction: Transaction, restore_time: int) -> None:
-    """Stores the time of a restore. Earlier cursors are invalid."""
+    """Store the time of a restore. Earlier cursors are invalid."""
     await transaction.fetch(_SET, _RESTORE_TIME, str(restore_time))
 
 
 async def restore_time(transaction: Transaction) -> int:
-    """Returns the time of the last restore; 0 if there was none."""
+    """Return the time of the last restore; 0 if there was none."""
     [[value]] = await transaction.fetch(f"SELECT {RESTORE_TIME}")
     return int(value or 0)
 
@@ -148,7 +148,7 @@ async def finish_restore(transaction: Transaction) -> None:
 
 
 async def pending_restore(database: Database) -> str | None:
-    """Returns a sentence if a restore is not finished; None if the database can be served.
+    """Return a sentence if a restore is not finished; None if the database can be served.
 
     A client that syncs by dates would miss the outputs that have no new sequence number yet.
     """
@@ -158,15 +158,15 @@ async def pending_restore(database: Database) -> str | None:
 
 
 async def reject_pending_restore(database: Database) -> None:
-    """Raises SettingsError if a restore is not finished."""
+    """Raise SettingsError if a restore is not finished."""
     if (problem := await pending_restore(database)) is not None:
         raise SettingsError(problem)
 
 
 async def check_or_store_identity(engine: Engine, is_same_data: bool) -> None:
-    """Stores the identity of the database on first use; later checks that it is the same.
+    """Store the identity of the database on first use; later checks that it is the same.
 
-    Raises SettingsError if it differs. With ``is_same_data``, stores the new one instead.
+    Raise SettingsError if it differs. With ``is_same_data``, store the new one instead.
     """
     identity, stored = await engine.identity(), await _read(engine, _IDENTITY)
     if identity is None:
@@ -178,9 +178,9 @@ async def check_or_store_identity(engine: Engine, is_same_data: bool) -> None:
 
 
 def _merged(identity: str, stored: str) -> str:
-    """Returns the identity with the parts that only the stored one knows.
+    """Return the identity with the parts that only the stored one knows.
 
-    The right to read a part can be revoked. Raises SettingsError if a known part differs.
+    The right to read a part can be revoked. Raise SettingsError if a known part differs.
     """
     pairs = [*zip(identity.split(), stored.split(), strict=False)]
     if any(new != old and _UNKNOWN not in (new, old) for new, old in pairs):
@@ -189,7 +189,7 @@ def _merged(identity: str, stored: str) -> str:
 
 
 async def store_identity(engine: Engine) -> None:
-    """Stores that the database with its present identity is the one to serve."""
+    """Store that the database with its present identity is the one to serve."""
     await _set_identity(engine, await engine.identity())
 
 
@@ -203,7 +203,7 @@ async def _set_identity(engine: Engine, identity: str | None) -> None:
 
 
 async def lock_sweep_clock(transaction: Transaction) -> str | None:
-    """Returns the state of the clock guard, locked until the commit; None before its first use."""
+    """Return the state of the clock guard, locked until the commit; None before its first use."""
     return await _lock(transaction, _SWEEP_CLOCK)
 
 
@@ -226,7 +226,7 @@ async def set_storage_pass(transaction: Transaction, state: str) -> None:
 
 
 async def is_demo(database: Database) -> bool:
-    """Returns True if the database holds only the data of ``gleanery demo``."""
+    """Return True if the database holds only the data of ``gleanery demo``."""
     return await _read(database, _DEMO) is not None
 
 

@@ -15,7 +15,7 @@ class Subscription:
         self._is_stopped = False
 
     async def wait(self, seconds: float) -> bool:
-        """Waits for a notification. Returns False after a timeout, or if it was stopped."""
+        """Wait for a notification. Return False after a timeout, or if it was stopped."""
         if not self._is_stopped:
             try:
                 await asyncio.wait_for(self._notified.wait(), seconds)
@@ -28,7 +28,7 @@ class Subscription:
         self._notified.set()
 
     def stop(self) -> None:
-        """Ends the current wait and all later ones."""
+        """End the current wait and all later ones."""
         self._is_stopped = True
         self._notified.set()
 
@@ -45,7 +45,7 @@ class Subscriptions:
 
     @contextmanager
     def add(self, channel: str, subscription: Subscription) -> Iterator[Subscription]:
-        """Registers the subscription until the context ends."""
+        """Register the subscription until the context ends."""
         self._by_channel.setdefault(channel, set()).add(subscription)
         if self._is_stopped:
             subscription.stop()
@@ -68,7 +68,7 @@ class Subscriptions:
             self.notify(channel)
 
     def stop(self) -> None:
-        """Stops all subscriptions, and those that are added later."""
+        """Stop all subscriptions, and those that are added later."""
         if self._is_stopped:
             return
         self._is_stopped = True

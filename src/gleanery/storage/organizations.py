@@ -176,7 +176,7 @@ class DeletedOrganization(NamedTuple):
 
 
 async def find(database: Database, name: str) -> int:
-    """Returns the id of the organization with this name. Raises NotFound."""
+    """Return the id of the organization with this name. Raise NotFound."""
     rows = await database.read(_FIND, name)
     if not rows:
         raise NotFound(
@@ -187,7 +187,7 @@ async def find(database: Database, name: str) -> int:
 
 
 async def rename(engine: Engine, name: str, new_name: str, now: int) -> None:
-    """Renames an organization. Its id, tokens and data stay as they are."""
+    """Rename an organization. Its id, tokens and data stay as they are."""
     organization_id = await find(engine, name)
 
     async def work(transaction: Transaction) -> None:
@@ -218,7 +218,7 @@ async def _lock_existing(transaction: Transaction) -> None:
 
 
 async def count_records(database: Database) -> Counts:
-    """Counts the records of the handle's organization."""
+    """Count the records of the handle's organization."""
     [row] = await database.read(_COUNTS, database.organization_id)
     return Counts(*map(int, row))
 
@@ -237,7 +237,7 @@ async def list_deleted(database: Database) -> list[DeletedOrganization]:
 
 
 async def similar_name(database: Database, name: str) -> str | None:
-    """Returns the name of another organization that differs only in case."""
+    """Return the name of another organization that differs only in case."""
     names = [other for _, other in await all_names(database)]
     similar = (other for other in names if other.casefold() == name.casefold() and other != name)
     return next(similar, None)
@@ -249,7 +249,7 @@ async def all_names(database: Database) -> list[tuple[int, str]]:
 
 
 async def all_ids(database: Database) -> list[int]:
-    """Returns the ids of all organizations, for work that concerns each of them."""
+    """Return the ids of all organizations, for work that concerns each of them."""
     return [row[0] for row in await database.read(_ALL_IDS)]
 
 
@@ -259,7 +259,7 @@ async def all_ids(database: Database) -> list[int]:
 async def create_token(
     engine: Engine, organization: str, scopes: frozenset[str], now: int, expires_at: int | None
 ) -> str:
-    """Creates a token, and its organization if that is new. Only this call returns the token."""
+    """Create a token, and its organization if that is new. Only this call returns the token."""
     return (await create_named_token(engine, organization, None, scopes, now, expires_at)).token
 
 
@@ -271,7 +271,7 @@ async def create_named_token(
     now: int,
     expires_at: int | None,
 ) -> NewToken:
-    """Does the same for a token with a name; also returns whether the organization is new."""
+    """Do the same for a token with a name; also returns whether the organization is new."""
     organization_id, is_new = await engine.write(partial(_find_or_create, organization, now))
     database = engine.for_tenant(organization_id)
     created = await add_token(database, name, scopes, audit.COMMAND_LINE, now, expires_at)
@@ -286,7 +286,7 @@ async def add_token(
     now: int,
     expires_at: int | None,
 ) -> AddedToken:
-    """Creates a token of the handle's organization. Only this call returns the token."""
+    """Create a token of the handle's organization. Only this call returns the token."""
     token, names = tokens.mint(), sorted(scopes)
 
     async def work(transaction: Transaction) -> int:
@@ -307,12 +307,12 @@ async def _find_or_create(name: str, now: int, transaction: Transaction) -> tupl
 
 
 async def find_grant(database: Database, digest: bytes) -> tokens.Grant | None:
-    """Returns the grant of the token with this digest; None if it is unknown or revoked."""
+    """Return the grant of the token with this digest; None if it is unknown or revoked."""
     return _grant(await database.read(_FIND_GRANT, digest))
 
 
 async def find_grant_by_id(database: Database, token_id: int) -> tokens.Grant | None:
-    """Returns the grant of the token with this id; None if it is unknown or revoked."""
+    """Return the grant of the token with this id; None if it is unknown or revoked."""
     return _grant(await database.read(_FIND_GRANT_BY_ID, token_id))
 
 
@@ -324,7 +324,7 @@ def _grant(rows: Sequence[Row]) -> tokens.Grant | None:
 
 
 async def names_of_token(database: Database, token_id: int) -> TokenNames:
-    """Returns the names of a token that exists."""
+    """Return the names of a token that exists."""
     [row] = await database.read(_NAMES_OF_TOKEN, token_id)
     return TokenNames(*row)
 
@@ -338,19 +338,19 @@ async def list_tokens(database: Database) -> list[ListedToken]:
 
 
 async def list_valid_tokens(database: Database, before: int, limit: int) -> list[OwnToken]:
-    """Returns the tokens of the organization that are not revoked, newest first."""
+    """Return the tokens of the organization that are not revoked, newest first."""
     rows = await database.read(_LIST_VALID_TOKENS, database.organization_id, before, limit)
     return [OwnToken(id_, name, scopes.split(","), *dates) for id_, name, scopes, *dates in rows]
 
 
 async def token_name(database: Database, token_id: int) -> str | None:
-    """Returns the name of a token of the organization; None if it has none."""
+    """Return the name of a token of the organization; None if it has none."""
     rows = await database.read(_TOKEN_NAME, database.organization_id, token_id)
     return rows[0][0] if rows else None
 
 
 async def token_state(database: Database, digest: bytes) -> TokenState | None:
-    """Returns the state of a token, also of a revoked one; None if it is unknown."""
+    """Return the state of a token, also of a revoked one; None if it is unknown."""
     rows = await database.read(_TOKEN_STATE, digest)
     return TokenState(*rows[0]) if rows else None
 
@@ -383,7 +383,7 @@ async def revoke_own_token(database: Database, token_id: int, actor: audit.Actor
 
 
 async def record_token_use(database: Database, uses: Mapping[int, int], interval: int) -> None:
-    """Stores the last use of tokens, unless a use less than ``interval`` earlier is stored.
+    """Store the last use of tokens, unless a use less than ``interval`` earlier is stored.
 
     ``uses`` holds times by token id.
     """

@@ -27,18 +27,18 @@ def hold_nothing(size: int) -> None:
 
 
 def max_item_bytes(max_bytes: int, limit: int) -> int:
-    """Returns the maximum length of an item on a page that is read at once."""
+    """Return the maximum length of an item on a page that is read at once."""
     return max(max_bytes // limit, _SMALL_ITEM_BYTES)
 
 
 def count_fitting(sizes: Sequence[int], max_bytes: int) -> int:
-    """Returns how many of the first items fit into the page: at least one, if there is one."""
+    """Return how many of the first items fit into the page: at least one, if there is one."""
     fitting = sum(total <= max_bytes for total in accumulate(sizes))
     return max(fitting, min(len(sizes), 1))
 
 
 def split(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Splits rows of sequence number and size into parts of about a megabyte.
+    """Split rows of sequence number and size into parts of about a megabyte.
 
     A larger item is a part of its own.
     """

@@ -17,7 +17,7 @@ async def read(
     read_from: Callable[[Database], Awaitable[T]],
     has_more: Callable[[T], bool],
 ) -> T:
-    """Reads from a replica, or from the primary if the replica fails or has no further page.
+    """Read from a replica, or from the primary if the replica fails or has no further page.
 
     A replica has the changes in the same order, but it lacks the newest ones. A client that
     continues after a full page meets these later. The end of the order, an error and an unknown

@@ -95,7 +95,7 @@ class MissingTenantFilter(RuntimeError):
 
 
 def check(sql: str, tenant: int) -> None:
-    """Raises MissingTenantFilter unless the statement only touches rows of the tenant.
+    """Raise MissingTenantFilter unless the statement only touches rows of the tenant.
 
     ``tenant`` is ANY_TENANT for a handle with one tenant, NO_TENANT or ALL_TENANTS.
     """
@@ -113,12 +113,12 @@ def check(sql: str, tenant: int) -> None:
 
 
 def _recursive_names(sql: str) -> set[str]:
-    """Returns the names that WITH RECURSIVE defines; the queries that fill them are checked."""
+    """Return the names that WITH RECURSIVE defines; the queries that fill them are checked."""
     return {name.lower() for name in _RECURSIVE_QUERY.findall(sql)} - set(TENANT_TABLES)
 
 
 def _parse(sql: str) -> Tokens:
-    """Splits a statement into normalized tokens, with a nested tuple for each parenthesis."""
+    """Split a statement into normalized tokens, with a nested tuple for each parenthesis."""
     open_lists: list[list[str | Tokens]] = [[]]
     for token in _TOKEN.findall(sql):
         if token.startswith(("--", "/*")):
@@ -134,7 +134,7 @@ def _parse(sql: str) -> Tokens:
 
 
 def _normalize(token: str) -> str:
-    """Writes keywords in capitals and other words in lower case; separators become UNION."""
+    """Write keywords in capitals and other words in lower case; separators become UNION."""
     upper = token.upper()
     if upper in _QUERY_SEPARATORS:
         return "UNION"
@@ -142,7 +142,7 @@ def _normalize(token: str) -> str:
 
 
 def _queries(tokens: Tokens, outer_tables: frozenset[str] = frozenset()) -> Iterator[_Query]:
-    """Yields the query, each branch of a UNION, and each query in parentheses."""
+    """Yield the query, each branch of a UNION, and each query in parentheses."""
     if "UNION" in tokens:
         end = tokens.index("UNION")
         yield from _queries(tokens[:end], outer_tables)
@@ -179,7 +179,7 @@ class _Query:
                 yield table
 
     def _find_tables(self) -> Iterator[tuple[str, str]]:
-        """Yields each table with its alias, but not the result of a SELECT in parentheses."""
+        """Yield each table with its alias, but not the result of a SELECT in parentheses."""
         is_expected = in_from = False
         for index, token in enumerate(self.tokens):
             if token in _BEFORE_TABLE:
@@ -203,7 +203,7 @@ class _Query:
         return None
 
     def _insert_sets_tenant(self, table: str) -> bool:
-        """Returns True if an INSERT sets the tenant and can conflict only with its rows."""
+        """Return True if an INSERT sets the tenant and can conflict only with its rows."""
         pairs = list(pairwise(self.tokens))
         lists: list[str | Tokens] = [token for before, token in pairs if before == "CONFLICT"]
         lists += [token for before, token in pairs if before == table and isinstance(token, tuple)]
@@ -220,7 +220,7 @@ class _Query:
         return filtered
 
     def _equalities(self) -> Iterator[tuple[str, str | None]]:
-        """Yields pairs of aliases with equal tenants; None stands for a parameter."""
+        """Yield pairs of aliases with equal tenants; None stands for a parameter."""
         # The ON clause of an outer join does not filter the rows of the left table.
         is_outer_join = not _OUTER.isdisjoint(self.tokens)
         if is_outer_join and len(self.tables) > 2:
@@ -233,7 +233,7 @@ class _Query:
                 yield self._alias_of(left), None
 
     def _certain_equalities(self, keywords: set[str]) -> Iterator[tuple[str, str]]:
-        """Yields the equalities that hold for every row: whole conditions, joined by AND only."""
+        """Yield the equalities that hold for every row: whole conditions, joined by AND only."""
         conditions = self._conditions(keywords)
         if " OR " in conditions:
             return
@@ -242,7 +242,7 @@ class _Query:
                 yield equality[1], equality[2]
 
     def _conditions(self, keywords: set[str]) -> str:
-        """Joins the tokens of the conditions after these keywords; parentheses become ``()``."""
+        """Join the tokens of the conditions after these keywords; parentheses become ``()``."""
         tokens = []
         is_inside = False
         for token, next_token in pairwise((*self.tokens, "")):
@@ -255,6 +255,6 @@ class _Query:
         return " ".join(tokens)
 
     def _alias_of(self, column: str) -> str:
-        """Returns the alias of the table that the column belongs to; empty if it is unclear."""
+        """Return the alias of the table that the column belongs to; empty if it is unclear."""
         alias, _, _ = column.rpartition(".")
         return alias or (next(iter(self.tables)) if len(self.tables) == 1 else "")

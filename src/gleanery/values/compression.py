@@ -45,13 +45,13 @@ class StreamCompressor(Protocol):
     """Compresses one stream."""
 
     def compress(self, piece: bytes | memoryview) -> bytes:
-        """Adds a piece. Returns what is compressed so far; it can be empty."""
+        """Add a piece. Return what is compressed so far; it can be empty."""
 
     def flush(self) -> bytes:
-        """Returns the rest of what was added, so that the receiver can read all of it."""
+        """Return the rest of what was added, so that the receiver can read all of it."""
 
     def finish(self) -> bytes:
-        """Returns the end of the stream."""
+        """Return the end of the stream."""
 
 
 class Codec(NamedTuple):
@@ -180,11 +180,11 @@ class Decompressor:
         return not self._input and (self._part is None or self._part.needs_input)
 
     def add(self, data: bytes) -> None:
-        """Adds input, when it is needed."""
+        """Add input, when it is needed."""
         self._input += data
 
     def read(self, max_bytes: int) -> bytes:
-        """Does one step. Returns its output, which can be empty. Raises ``InvalidData``."""
+        """Do one step. Return its output, which can be empty. Raise ``InvalidData``."""
         if self.needs_input:
             return b""
         part = self._part = self._part or self._next_part()
@@ -201,7 +201,7 @@ class Decompressor:
         return piece
 
     def _take(self) -> bytes:
-        """Returns the input for one step."""
+        """Return the input for one step."""
         data, self._input = self._input[:_MAX_INPUT_BYTES], self._input[_MAX_INPUT_BYTES:]
         self.consumed += len(data)
         return data
@@ -213,6 +213,6 @@ class Decompressor:
         return self._codec.new_part()
 
     def check_end(self) -> None:
-        """Raises ``InvalidData`` unless the data ends where a part ends."""
+        """Raise ``InvalidData`` unless the data ends where a part ends."""
         if self._part is not None:
             raise InvalidData(f"The body is truncated: its {self._codec.name} data has no end")

@@ -79,9 +79,9 @@ _ALIASES = {
 
 
 def country_key(name: str) -> str | None:
-    """Returns the ISO code of a country, or the case-folded name if the country is unknown.
+    """Return the ISO code of a country, or the case-folded name if the country is unknown.
 
-    Returns None for a name that no filter can match: empty, too long, or with a NUL character.
+    Return None for a name that no filter can match: empty, too long, or with a NUL character.
     """
     return _country_key(name) if len(name) <= MAX_COUNTRY_LENGTH else None
 
@@ -94,12 +94,12 @@ def _country_key(name: str) -> str | None:
 
 
 def is_known(name: str) -> bool:
-    """Returns True if a name, a code or an alias is of a country."""
+    """Return True if a name, a code or an alias is of a country."""
     return len(name) <= MAX_COUNTRY_LENGTH and _normalize(name) in _codes_by_name()
 
 
 def closest_country(name: str) -> str | None:
-    """Returns the name of the country that a misspelled name most likely means."""
+    """Return the name of the country that a misspelled name most likely means."""
     import pycountry
 
     codes = _codes_by_name()
@@ -111,7 +111,7 @@ def closest_country(name: str) -> str | None:
 
 
 def region_key(code: str) -> str | None:
-    """Returns the code in upper case, or None if it is not an ISO 3166-2 code.
+    """Return the code in upper case, or None if it is not an ISO 3166-2 code.
 
     White space around the code does not count, as with a country.
     """
@@ -140,7 +140,7 @@ def _codes_by_name() -> dict[str, str]:
 
 
 def _normalize(name: str) -> str:
-    """Removes case, accents, punctuation, a leading article and extra spaces.
+    """Remove case, accents, punctuation, a leading article and extra spaces.
 
     A change of this function changes the keys of stored outputs, so it needs a migration.
     """

@@ -17,24 +17,24 @@ _PART = re.compile(
 
 
 def member(parent: str, name: str) -> str:
-    """Returns the path of a member. An unusual name is quoted: ``["a.b"]``."""
+    """Return the path of a member. An unusual name is quoted: ``["a.b"]``."""
     if not _PLAIN_NAME.fullmatch(name):
         return f"{parent}[{json_text.encode(name).decode()}]"
     return f"{parent}.{name}" if parent else name
 
 
 def of_names(names: Iterable[str]) -> str:
-    """Returns the path of a member of a member, and so on."""
+    """Return the path of a member of a member, and so on."""
     return reduce(member, names, "")
 
 
 def element(parent: str, index: int) -> str:
-    """Returns the path of an element of an array."""
+    """Return the path of an element of an array."""
     return f"{parent}[{index}]"
 
 
 def names(path: str) -> list[str]:
-    """Returns the names of a path of members. Raises ValueError if it is no such path."""
+    """Return the names of a path of members. Raise ValueError if it is no such path."""
     found: list[str] = []
     at = 0
     while at < len(path):

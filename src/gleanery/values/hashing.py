@@ -9,11 +9,11 @@ _pack_length = Struct(">Q").pack
 
 
 def hash_parts(*parts: str | bytes | int) -> bytes:
-    """Returns the SHA-256 of the length-prefixed parts: ("ab", "c") and ("a", "bc") differ."""
+    """Return the SHA-256 of the length-prefixed parts: ("ab", "c") and ("a", "bc") differ."""
     return sha256(b"".join(map(length_prefixed, parts))).digest()
 
 
 def length_prefixed(part: str | bytes | int) -> bytes:
-    """Encodes a part after its length. Callers encode a prefix that many hashes share only once."""
+    """Encode a part after its length. Callers encode a prefix that many hashes share only once."""
     text = part if isinstance(part, bytes) else str(part).encode()
     return _pack_length(len(text)) + text

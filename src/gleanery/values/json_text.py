@@ -49,7 +49,7 @@ class InvalidJson(ValueError):
 
 
 def decode(text: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """Parses UTF-8 JSON. An integer keeps every digit, however it is written."""
+    """Parse UTF-8 JSON. An integer keeps every digit, however it is written."""
     value = _decode(text, may_lose_digits=_may_lose_digits(text))
     if len(text.translate(None, _ALL_BUT_BRACKETS)) > 2 * max_depth:
         _check_depth(value, max_depth)
@@ -57,7 +57,7 @@ def decode(text: bytes, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def decode_many(texts: Sequence[bytes], max_depth: int = MAX_DEPTH) -> list[Any]:
-    """Parses several texts; searches them together, because one long search is faster than many."""
+    """Parse several texts; search them together, because one long search is faster than many."""
     joined = b"\0".join(texts)  # no JSON text contains a NUL byte
     may_lose_digits = _may_lose_digits(joined)
     values = [_decode(text, may_lose_digits) for text in texts]
@@ -69,13 +69,13 @@ def decode_many(texts: Sequence[bytes], max_depth: int = MAX_DEPTH) -> list[Any]
 
 
 def _may_lose_digits(text: bytes) -> bool:
-    """Returns True if the fast parser could change a number, such as 1e-400 to 0."""
+    """Return True if the fast parser could change a number, such as 1e-400 to 0."""
     zeros = text.translate(_DIGITS_TO_ZEROS)
     return _LONG_NUMBER in zeros or _SMALL_NUMBER.search(zeros) is not None
 
 
 def _decode(text: bytes, may_lose_digits: bool) -> Any:
-    """Uses the fast parser if it cannot lose a digit; the exact parser explains its errors."""
+    """Use the fast parser if it cannot lose a digit; the exact parser explains its errors."""
     if not may_lose_digits:
         try:
             return orjson.loads(text)
@@ -104,7 +104,7 @@ def _decode_exactly(text: bytes) -> Any:
 
 
 def _parse_number(text: str) -> int | float:
-    """Returns a double, or an exact integer if the double is a different integer."""
+    """Return a double, or an exact integer if the double is a different integer."""
     double = float(text)
     if math.isinf(double):
         raise InvalidJson("a number beyond the range of a double")
@@ -200,7 +200,7 @@ def _elements(text: str) -> Iterator[bytes]:
 
 
 def _after_separator(text: str, at: int, separator: str) -> int:
-    """Returns the next position after white space, the separator and white space."""
+    """Return the next position after white space, the separator and white space."""
     at = _space.match(text, at).end()  # type: ignore[union-attr]  # it also matches nothing
     if not text.startswith(separator, at):
         raise ValueError
@@ -211,7 +211,7 @@ def _after_separator(text: str, at: int, separator: str) -> int:
 
 
 def has_more_values(text: bytes, limit: int) -> bool:
-    """Returns True if a JSON text has more values than the limit; needs little memory and no parse.
+    """Return True if a JSON text has more values than the limit; needs little memory and no parse.
 
     Arrays, objects and everything in them are values. Names of members are not.
     """
@@ -221,18 +221,18 @@ def has_more_values(text: bytes, limit: int) -> bool:
 
 
 def count_at_most(text: bytes) -> int:
-    """Returns an upper bound, which also counts the separators in strings."""
+    """Return an upper bound, which also counts the separators in strings."""
     starts = range(0, len(text), _COUNTED_BYTES)
     return 1 + sum(_separators(text[start : start + _COUNTED_BYTES]) for start in starts)
 
 
 def _separators(text: bytes) -> int:
-    """Counts what can precede a value, except for the first."""
+    """Count what can precede a value, except for the first."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _count_values(text: bytes, limit: int) -> int:
-    """Counts the values outside strings, and stops soon after the limit."""
+    """Count the values outside strings, and stop soon after the limit."""
     count, last, in_string, start = 1, b"", False, 0
     while start < len(text) and count <= limit + 1:
         end = _end_of_step(text, start)
@@ -247,7 +247,7 @@ def _count_values(text: bytes, limit: int) -> int:
 
 
 def _end_of_step(text: bytes, start: int) -> int:
-    """Returns the end of the next step, which is not inside an escape sequence."""
+    """Return the end of the next step, which is not inside an escape sequence."""
     step = text[start : start + _COUNTED_BYTES]
     backslashes = len(step) - len(step.rstrip(b"\\"))
     return start + len(step) + backslashes % 2
@@ -257,7 +257,7 @@ def _end_of_step(text: bytes, start: int) -> int:
 
 
 def encode(value: Any) -> bytes:
-    """Writes compact UTF-8 JSON; members keep their order.
+    """Write compact UTF-8 JSON; members keep their order.
 
     The text has at most twice the bytes of any JSON text with this value.
     """
@@ -269,12 +269,12 @@ def encode(value: Any) -> bytes:
 
 
 def as_fragment(text: bytes) -> Any:
-    """Returns a value that ``encode`` writes as this JSON text."""
+    """Return a value that ``encode`` writes as this JSON text."""
     return orjson.Fragment(text)
 
 
 def _encode_numbers(value: Any) -> bytes:
-    """Writes the numbers that orjson cannot write, or writes with many zeros."""
+    """Write the numbers that orjson cannot write, or writes with many zeros."""
     return orjson.dumps(_with_number_texts(value))
 
 
@@ -291,14 +291,14 @@ def _with_number_texts(value: Any) -> Any:
 
 
 def _with_exponent(text: bytes) -> bytes:
-    """Writes 1500000.0 as 15e5."""
+    """Write 1500000.0 as 15e5."""
     digits = text.removesuffix(b".0")
     significant = digits.rstrip(b"0")
     return b"%be%d" % (significant, len(digits) - len(significant))
 
 
 def canonical(value: Any) -> bytes:
-    """Writes the canonical text, which is the same for all JSON texts with equal values.
+    """Write the canonical text, which is the same for all JSON texts with equal values.
 
     Members are sorted by code point. There is no white space, and strings have the fewest escapes.
     A number below 2^53 without a fraction is written as an integer. Any other number that is the
@@ -317,7 +317,7 @@ def canonical(value: Any) -> bytes:
 
 
 def canonical_hash(value: Any) -> bytes:
-    """Returns the SHA-256 of the canonical text."""
+    """Return the SHA-256 of the canonical text."""
     return hashlib.sha256(canonical(value)).digest()
 
 
@@ -334,7 +334,7 @@ def _normalize_numbers(value: Any) -> Any:
 
 
 def _as_double(integer: int) -> Any:
-    """Returns the double whose shortest decimal is this integer; else the digits as a fragment.
+    """Return the double whose shortest decimal is this integer; else the digits as a fragment.
 
     Whoever changes the text of a number changes ``value_hash``: every stored output that has such a
     number would be an update when it is sent again in other bytes.

@@ -16,7 +16,7 @@ _TEXT_TYPE = re.compile(r"text/|.*[/+](json|xml)$|application/mbox")
 
 
 def media_type(head: bytes, declared: str) -> str:
-    """Returns the media type of a file from its first bytes and its Content-Type header.
+    """Return the media type of a file from its first bytes and its Content-Type header.
 
     The declared type wins for text and for containers: the first bytes do not identify those.
     """
@@ -33,7 +33,7 @@ def media_type(head: bytes, declared: str) -> str:
 
 
 def _detect(head: bytes) -> list[str]:
-    """Returns the types with the highest confidence, or none if the confidence is too low."""
+    """Return the types with the highest confidence, or none if the confidence is too low."""
     import puremagic  # imported on first use: its table takes a tenth of the start to load
 
     try:

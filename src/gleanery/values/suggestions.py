@@ -11,7 +11,7 @@ _MIN_SIMILARITY = 0.6
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
-    """Returns the most similar known name, or None if none is similar.
+    """Return the most similar known name, or None if none is similar.
 
     Case, hyphens and underscores do not count: ``jobId`` is similar to ``job_id``.
     """

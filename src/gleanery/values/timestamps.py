@@ -29,20 +29,20 @@ _PLUS_DECODED_AS_SPACE = re.compile(r"[Tt][\d:.]+ \d\d:?\d\d\Z", re.ASCII)
 
 
 def now() -> int:
-    """Returns the current time in microseconds since 1970."""
+    """Return the current time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def is_date_time(text: str) -> bool:
-    """Returns True if the text has the form of a date-time. The date may not exist."""
+    """Return True if the text has the form of a date-time. The date may not exist."""
     match = _ISO_8601.fullmatch(text)
     return match is not None and match[4] is not None
 
 
 def parse(text: str) -> int:
-    """Parses an ISO 8601 date or date-time into microseconds; without an offset it is UTC.
+    """Parse an ISO 8601 date or date-time into microseconds; without an offset it is UTC.
 
-    Raises ValueError with a message for the client that does not contain the text.
+    Raise ValueError with a message for the client that does not contain the text.
     """
     match = _ISO_8601.fullmatch(text)
     if match is None:
@@ -70,10 +70,10 @@ def _zone(match: re.Match[str]) -> timezone:
 
 @lru_cache(maxsize=4096)
 def render(seconds: int) -> str:
-    """Renders seconds since 1970 as ``YYYY-MM-DDTHH:MM:SSZ``."""
+    """Render seconds since 1970 as ``YYYY-MM-DDTHH:MM:SSZ``."""
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
 
 
 def render_microseconds(microseconds: int) -> str:
-    """Renders microseconds since 1970, without the fraction of the second."""
+    """Render microseconds since 1970, without the fraction of the second."""
     return render(microseconds // SECOND)

@@ -240,7 +240,7 @@ def _changed_field(field: dict[str, Any], limits: Limits) -> ChangedField:
 
 
 def _file_in_words(file: dict[str, Any]) -> str:
-    """Returns what a person knows a file by. Its links mean nothing, and expire."""
+    """Return what a person knows a file by. Its links mean nothing, and expire."""
     name = file["file_metadata"].get("filename") or file["source_url"] or file["file_url"]
     return f"{name} ({file['file_checksum'][:8]})" if file["blob_key"] else str(name)
 
@@ -269,7 +269,7 @@ async def output_value(context: RequestContext[ValueQuery, None]) -> Response:
 async def read_version_before(
     context: RequestContext[Any, Any], identity: bytes, value_seq: int
 ) -> bytes:
-    """Returns the item before its present value. Raises NotFound and VersionExpired."""
+    """Return the item before its present value. Raise NotFound and VersionExpired."""
     return await version_at.read_item(
         context.database,
         context.services.computations,
@@ -286,7 +286,7 @@ def _pointer(query: ValueQuery) -> str:
 
 
 def check_version(value_seq: int, expected: int) -> None:
-    """Raises NotFound if the output has another value than the one that a person sees."""
+    """Raise NotFound if the output has another value than the one that a person sees."""
     if value_seq != expected:
         msg = "The output has a newer value: the one that you see is in its history"
         raise NotFound(("query", "stored"), msg)
@@ -304,7 +304,7 @@ def _value_text(item: bytes, path: str, part: str) -> bytes:
 
 
 def _find(output: dict[str, Any], pointer: str) -> tuple[str, Any]:
-    """Returns the value at a JSON pointer (RFC 6901), and its name. Raises NotFound."""
+    """Return the value at a JSON pointer (RFC 6901), and its name. Raise NotFound."""
     name, value = "", {name: output[name] for name in _WITH_VALUES}
     for part in pointer.split("/")[1:]:
         name = _name_of(part, value)

@@ -271,7 +271,7 @@ def _cell(value: Any, names: Sequence[str]) -> Node | None:
 
 
 def _add_changes(row: GridRow, fields: list[dict[str, Any]] | None, columns: _Columns) -> None:
-    """Adds what the newest version changed; ``fields`` is None if that is not known."""
+    """Add what the newest version changed; ``fields`` is None if that is not known."""
     if fields is None:
         return
     row["changes"] = sum(field["path"] != _APPROVAL for field in fields)

@@ -256,7 +256,7 @@ async def _respond(
 async def _with_version_before(
     context: RequestContext[Any, Any], output: sample.SampledOutput, as_of: int
 ) -> sample.SampledOutput:
-    """Adds the version before, if the value was approved after the sample.
+    """Add the version before, if the value was approved after the sample.
 
     Without it, somebody's approval would hide from other reviewers what has changed.
     """
@@ -332,7 +332,7 @@ class _Versions:
 
 
 def _compare(found: sample.SampledOutput, item_text: bytes) -> _Shown:
-    """Puts the fields of an output beside those of its last approved version."""
+    """Put the fields of an output beside those of its last approved version."""
     versions = _Versions(found, item_text)
     item = versions.item
     output = SampleOutput(
@@ -353,7 +353,7 @@ def _compare(found: sample.SampledOutput, item_text: bytes) -> _Shown:
 
 
 def _field_page(found: sample.SampledOutput, item_text: bytes, offset: int) -> bytes:
-    """Writes fields of an output from a place on, as many as fit, and at least one."""
+    """Write fields of an output from a place on, as many as fit, and at least one."""
     versions = _Versions(found, item_text)
     paths = [path for path in versions.paths if len(path) <= _MAX_FLAGGED_PATH]
     rows: list[NamedRow] = []
@@ -370,7 +370,7 @@ def _field_page(found: sample.SampledOutput, item_text: bytes, offset: int) -> b
 
 
 def _version(item: dict[str, Any]) -> str:
-    """Identifies what a reviewer sees. An approval changes update_date, but not this."""
+    """Identify what a reviewer sees. An approval changes update_date, but not this."""
     names = ("id", "field", "file_checksum", "source_url")
     files = [[file[name] for name in names] for file in item["files"]]
     shown = [item["value_hash"], item["source_url"], item["tags"], files]
@@ -378,7 +378,7 @@ def _version(item: dict[str, Any]) -> str:
 
 
 def _choose(versions: _Versions) -> list[str]:
-    """Returns the paths to show in their order. Changed fields are left out last."""
+    """Return the paths to show in their order. Changed fields are left out last."""
     short = [path for path in versions.paths if len(path) <= _MAX_PATH]
     if len(short) <= MAX_ROWS:
         return short
@@ -409,7 +409,7 @@ def _members(parent: str, value: dict[str, Any], depth: int) -> Iterator[tuple[s
 
 
 def _changed_paths(text: bytes | None) -> list[str] | None:
-    """Returns the paths of the changed fields; None if there are too many to list."""
+    """Return the paths of the changed fields; None if there are too many to list."""
     return (
         None if text is None else [change["path"] for change in json.loads(_without_markers(text))]
     )
@@ -420,7 +420,7 @@ def _without_markers(text: bytes) -> bytes:
 
 
 def _changed_among(paths: Sequence[str], changed: Sequence[str] | None) -> set[str] | None:
-    """Returns the paths that are a changed field, or inside one, or above one.
+    """Return the paths that are a changed field, or inside one, or above one.
 
     An output can have many thousands of fields, so they are not compared one by one.
     """
@@ -438,7 +438,7 @@ def _changed_among(paths: Sequence[str], changed: Sequence[str] | None) -> set[s
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """Yields the path, and the paths of the values that contain it."""
+    """Yield the path, and the paths of the values that contain it."""
     yield path
     for at, letter in enumerate(path):
         if letter in ".[":
@@ -450,7 +450,7 @@ def _node(path: str, fields: _Fields) -> values.Node | None:
 
 
 def _order(shown: Sequence[_Shown]) -> list[str]:
-    """Returns the fields of a sample: first those of most outputs, in the order of their data."""
+    """Return the fields of a sample: first those of most outputs, in the order of their data."""
     found = Counter(path for one in shown for path in one.rows)
     counts = dict(found.most_common(MAX_FIELDS))
     order = {path: place for place, path in enumerate(_first_appearances(shown))}
@@ -463,13 +463,13 @@ def _order(shown: Sequence[_Shown]) -> list[str]:
 
 
 def _first_appearances(shown: Sequence[_Shown]) -> dict[str, None]:
-    """Returns the paths, those of the outputs with the most fields first."""
+    """Return the paths, those of the outputs with the most fields first."""
     fullest = sorted(shown, key=lambda one: -len(one.rows))
     return {path: None for one in fullest for path in one.rows}
 
 
 def _render(head: ConsoleSample, shown: Sequence[_Shown]) -> bytes:
-    """Writes as many outputs as fit, and at least one."""
+    """Write as many outputs as fit, and at least one."""
     places = {path: place for place, path in enumerate(head["fields"])}
     texts: list[bytes] = []
     left = MAX_BYTES

@@ -57,7 +57,7 @@ def _metadata(context: RequestContext[ChangeQuery, None], feed: changes.Feed) ->
 
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
-    """Waits until there are changes, the time has expired, or the client has disconnected."""
+    """Wait until there are changes, the time has expired, or the client has disconnected."""
     seconds = min(context.query.wait, context.services.settings.max_wait_seconds)
     deadline = time.monotonic() + seconds
     channel = group_lock.channel(context.organization_id, context.path["group_id"])
@@ -82,7 +82,7 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
 async def _stop_on_disconnect(
     context: RequestContext[ChangeQuery, None], subscription: Subscription
 ) -> AsyncIterator[None]:
-    """Ends the wait when the client disconnects."""
+    """End the wait when the client disconnects."""
 
     async def stop() -> None:
         await context.request.disconnected()

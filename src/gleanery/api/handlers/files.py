@@ -48,7 +48,7 @@ class _Content(NamedTuple):
 
 
 async def _open_body(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> _Content:
-    """Opens the body: the bytes of the file, or a form with one file."""
+    """Open the body: the bytes of the file, or a form with one file."""
     declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
     media_type = declared.partition(";")[0].strip().lower()
     if media_type == _OTHER_FORM:
@@ -81,7 +81,7 @@ def _as_invalid_request() -> Iterator[None]:
 
 
 def _check_filename(filename: str) -> str:
-    """Checks the file name of a form by the rules of the query parameter."""
+    """Check the file name of a form by the rules of the query parameter."""
     try:
         return FileUpload(filename=filename).filename
     except ValidationError as error:
@@ -100,7 +100,7 @@ class _Upload:
         self.size = 0
 
     async def head(self) -> bytes:
-        """Reads the first bytes; ``chunks`` returns them again."""
+        """Read the first bytes; ``chunks`` returns them again."""
         size = 0
         async for chunk in self._body:
             self._head_chunks.append(chunk)
@@ -152,13 +152,13 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
 
 
 def _max_size(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> int:
-    """Returns the most bytes that the body can have."""
+    """Return the most bytes that the body can have."""
     length = context.request.headers.get(b"content-length", b"")
     return int(length) if length.isdigit() else context.services.settings.max_file_bytes
 
 
 async def _delete_blob(services: Services, database: Database, key: str) -> None:
-    """Deletes the blob of an upload. If this fails, the sweep does it later."""
+    """Delete the blob of an upload. If this fails, the sweep does it later."""
     try:
         await cleanup.delete_unreferenced_blob(database, services.blobs, key)
     except Exception:
@@ -221,7 +221,7 @@ async def _send_file(
 
 
 async def _first(pieces: AsyncIterator[bytes]) -> bytes:
-    """Reads the first chunk, so that an error of the store is found before the response starts."""
+    """Read the first chunk, so that an error of the store is found before the response starts."""
     try:
         return await anext(pieces, b"")
     except BlobNotFound as lost:

@@ -51,7 +51,7 @@ def _etag(etag: str) -> tuple[tuple[bytes, bytes], ...]:
 async def _read_state(
     context: RequestContext[None, LeaseIn], lease: Lease
 ) -> tuple[WriteResult, list[str]]:
-    """Reads the session after the lease is durable: only its holder changes the session now."""
+    """Read the session after the lease is durable: only its holder changes the session now."""
     services, now = context.services, context.services.clock()
     max_bytes = services.settings.max_page_bytes
     filter_ = StateFilter(lease.profile, lease.domain, for_group=ALL_GROUPS)
@@ -66,7 +66,7 @@ async def _read_state(
 
 
 def _url(lease: Lease) -> str:
-    """Returns the page for a format that is for one page."""
+    """Return the page for a format that is for one page."""
     return f"https://{lease.host}/"
 
 
@@ -93,7 +93,7 @@ async def renew_lease(context: RequestContext[None, LeaseChange]) -> Response:
 async def _prepare(
     context: RequestContext[None, LeaseChange], lease: Lease
 ) -> tuple[PreparedState | None, Replacement, list[str]]:
-    """Returns the records to store, which others are deleted, and what is lost."""
+    """Return the records to store, which others are deleted, and what is lost."""
     body, services = context.body, context.services
     if body.state is None:
         return None, NO_REPLACEMENT, []
@@ -107,7 +107,7 @@ async def _prepare(
 
 
 def _read_document(body: LeaseChange, lease: Lease, max_records: int) -> ReadResult:
-    """Reads the state. A thread runs it, because it takes long for a large state."""
+    """Read the state. A thread runs it, because it takes long for a large state."""
     try:
         document = sessions.read(body.state, body.format, _url(lease))
     except InvalidSession as error:

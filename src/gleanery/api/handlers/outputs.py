@@ -65,7 +65,7 @@ def page_response(
 def _next_url_prefix(
     base: str, group: str, next_page_parameters: tuple[tuple[str, str], ...]
 ) -> bytes:
-    """Returns ``next_url`` up to the cursor, escaped for a JSON string."""
+    """Return ``next_url`` up to the cursor, escaped for a JSON string."""
     query = dict(next_page_parameters) | {"cursor": ""}
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
@@ -124,7 +124,7 @@ async def delete_output(context: RequestContext[None, None]) -> Response:
 
 
 async def store_outputs(context: RequestContext[IngestQuery, Batch | LargeBatch]) -> Response:
-    """Stores a JSON array as one batch."""
+    """Store a JSON array as one batch."""
     result = await _store_batch(context, context.body)
     if "results" not in result:  # the key belongs to a request with NDJSON
         raise Conflict
@@ -134,7 +134,7 @@ async def store_outputs(context: RequestContext[IngestQuery, Batch | LargeBatch]
 async def store_ndjson(
     context: RequestContext[IngestQuery, AsyncIterator[list[bytes]]],
 ) -> Response:
-    """Stores NDJSON as many batches, so that a body of any length needs little memory.
+    """Store NDJSON as many batches, so that a body of any length needs little memory.
 
     An error names the first line that is not stored.
     """
@@ -197,7 +197,7 @@ async def _write_batch(
 
 
 async def _chunks(body: AsyncIterator[list[bytes]]) -> AsyncIterator[tuple[dict[int, bytes], int]]:
-    """Groups the lines that are not blank into chunks, one for each batch.
+    """Group the lines that are not blank into chunks, one for each batch.
 
     Yields each chunk by the positions of its lines, and the position after it. Blank lines cost no
     batch: a compressed body can have millions. The last chunk has no line if only they are left.

@@ -107,7 +107,7 @@ async def _group_number(
 
 
 def _write(found: FoundState, query: SessionExport, max_bytes: int) -> _Export:
-    """Writes the document. A thread runs it, because it takes long for a large state."""
+    """Write the document. A thread runs it, because it takes long for a large state."""
     try:
         written = sessions.write(found.state, query.format, query.url)
     except InvalidSession as error:
@@ -162,7 +162,7 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
 
 
 def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.ReadResult:
-    """Reads the document. A thread runs it, because it takes long for a large document."""
+    """Read the document. A thread runs it, because it takes long for a large document."""
     binding.check_value_count(body, settings.max_json_values)
     if body.startswith(b"#") and b"\n" not in body:
         raise _invalid_document(_NO_LINES)
@@ -182,7 +182,7 @@ def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.Rea
 
 
 def _parse_json(body: bytes, format_: str) -> Any:
-    """Returns the value of a JSON text, and any other body as it is.
+    """Return the value of a JSON text, and any other body as it is.
 
     A parser of JSON stops all other requests of the worker. This one is the fastest.
     """

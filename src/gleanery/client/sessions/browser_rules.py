@@ -22,7 +22,7 @@ _SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without 
 
 
 def accepted(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
-    """Yields the cookies in a form that browsers accept; counts the differences as losses.
+    """Yield the cookies in a form that browsers accept; count the differences as losses.
 
     The rules of name prefixes are checked before.
     """
@@ -49,7 +49,7 @@ def _is_valid(cookie: Cookie) -> bool:
 
 
 def _has_valid_partition(cookie: Cookie) -> bool:
-    """Returns True if there is none, or one of a valid site. A partition requires Secure."""
+    """Return True if there is none, or one of a valid site. A partition requires Secure."""
     if cookie.partition_key is None:
         return True
     host = cookie.partition_key.top_level_site.partition("://")[2]

@@ -68,9 +68,9 @@ class WriteResult:
 
 
 def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult:  # noqa: A002
-    """Reads a text, its bytes, a JSON value that is parsed already, a Path, or an open file.
+    """Read a text, its bytes, a JSON value that is parsed already, a Path, or an open file.
 
-    ``url`` is the page that the cookies belong to, for formats that do not say it. Raises
+    ``url`` is the page that the cookies belong to, for formats that do not say it. Raise
     InvalidSession, whose message never contains a value. ``auto`` recognises the format:
 
     - ``playwright``: Playwright: ``context.storage_state()``
@@ -90,7 +90,7 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
 
 
 def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
-    """Reads a document in this format."""
+    """Read a document in this format."""
     if chosen.media_type == JSON:
         source.require_json()
     losses = Losses()
@@ -108,7 +108,7 @@ def write(
     format: str,  # noqa: A002
     url: str | None = None,
 ) -> WriteResult:
-    """Writes the state, or that of a result of ``read``. Raises InvalidSession.
+    """Write the state, or that of a result of ``read``. Raise InvalidSession.
 
     The ``content`` of the result is the JSON value of ``playwright``, ``cdp``, ``puppeteer``,
     ``selenium``, ``extension``, ``scrapy`` and ``har``, and the text of ``netscape``, ``curl``,
@@ -118,7 +118,7 @@ def write(
 
 
 def write_as(chosen: Format, state: SessionState | ReadResult, url: str | None) -> WriteResult:
-    """Writes the state in this format."""
+    """Write the state in this format."""
     state, losses = _state_of(state), Losses()
     if chosen.needs_url:
         page = visibility.page_of(url, chosen.title)
@@ -155,12 +155,12 @@ def _by_name(name: str) -> Format:
 
 
 def _last_of_each(records: Iterable[Record]) -> list[Record]:
-    """Returns the records without those that a later one replaces."""
+    """Return the records without those that a later one replaces."""
     return list({record.identity: record for record in records}.values())
 
 
 def _of_page(state: SessionState, page: Page, losses: Losses) -> SessionState:
-    """Returns the cookies that the page gets; counts the others as losses."""
+    """Return the cookies that the page gets; count the others as losses."""
     current = visibility.without_expired(state, time.time()).cookies
     losses.add("cookie", _EXPIRED, count=len(state.cookies) - len(current))
     visible = tuple(cookie for cookie in current if visibility.gets_cookie(page, cookie))
@@ -169,12 +169,12 @@ def _of_page(state: SessionState, page: Page, losses: Losses) -> SessionState:
 
 
 def _is_request(chosen: Format) -> bool:
-    """Returns True if a document is one request, which has names and values only."""
+    """Return True if a document is one request, which has names and values only."""
     return chosen.needs_url and "host_only" not in chosen.carries
 
 
 def _as_sent(state: SessionState, page: Page, losses: Losses) -> SessionState:
-    """Returns the cookies as browsers send them: the longest path first, without their hosts.
+    """Return the cookies as browsers send them: the longest path first, without their hosts.
 
     Some servers read the first of two cookies with one name, others the last. Who reads the
     document keeps the first, and counts the others as losses.
@@ -189,7 +189,7 @@ def _missing_fields(chosen: Format) -> list[str]:
 
 
 def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState:
-    """Returns what the format carries; counts the rest as losses."""
+    """Return what the format carries; count the rest as losses."""
     missing = _missing_fields(chosen)
     unique = state.cookies if _is_request(chosen) else _last_of_each(state.cookies)
     accepted = prefixes.without_violations(unique, losses)
@@ -208,7 +208,7 @@ def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState
 def _without_collisions(
     pairs: Iterable[tuple[Cookie, Cookie]], chosen: Format, losses: Losses
 ) -> list[tuple[Cookie, Cookie]]:
-    """Returns one of the cookies that have become equal when they were reduced; counts the others.
+    """Return one of the cookies that have become equal when they were reduced; count the others.
 
     Prefers the cookie whose identity has not changed, then the last one.
     """
@@ -227,7 +227,7 @@ def _without_collisions(
 def _without_fields(
     cookie: Cookie, missing: Collection[str], chosen: Format, losses: Losses
 ) -> Cookie:
-    """Returns the cookie as it is read again; counts the fields that differ."""
+    """Return the cookie as it is read again; count the fields that differ."""
     changes = {n: _DEFAULTS[n] for n in missing if getattr(cookie, n) != _DEFAULTS[n]}
     reduced = prefixes.with_implied_fields(replace(cookie, **changes), missing)
     for name in changes:

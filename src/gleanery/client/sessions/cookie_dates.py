@@ -20,7 +20,7 @@ _LEAST_MILLISECONDS = 10**12
 
 
 def parse(text: str) -> int | None:
-    """Returns seconds since 1970, which are negative before, or None if it is no date."""
+    """Return seconds since 1970, which are negative before, or None if it is no date."""
     time = day = month = year = None
     for token in _TOKEN.findall(text):
         if time is None and (time := _TIME.match(token)):
@@ -38,7 +38,7 @@ def parse(text: str) -> int | None:
 
 
 def from_number(number: float) -> int | None:
-    """Returns whole seconds since 1970 of what a tool writes; None for a negative number.
+    """Return whole seconds since 1970 of what a tool writes; None for a negative number.
 
     Tools write -1 for a session cookie, and some write milliseconds. A date after the year 9999
     is as good as the last day.
@@ -49,7 +49,7 @@ def from_number(number: float) -> int | None:
 
 
 def write(seconds: int) -> str:
-    """Returns the date of an Expires attribute."""
+    """Return the date of an Expires attribute."""
     return formatdate(seconds, usegmt=True)
 
 

@@ -45,7 +45,7 @@ SET_COOKIE = _header_pattern("Set-Cookie")
 
 
 def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
-    """Yields the values of a header, one per line; its name may be missing in all of them.
+    """Yield the values of a header, one per line; its name may be missing in all of them.
 
     If a line has the name, the others are ignored: they are other headers, a body, or progress.
     """
@@ -59,7 +59,7 @@ def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 def _header_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines without the bodies of HTTP messages. A blank line ends the headers."""
+    """Yield the lines without the bodies of HTTP messages. A blank line ends the headers."""
     has_bodies, is_header, next_number = bool(_START_LINE.match(text)), True, 1
     for number, line in lines.numbered(text):
         if has_bodies and number > next_number:
@@ -70,7 +70,7 @@ def _header_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Iterator[Cookie]:
-    """Yields the cookies of a Cookie header. The first of one name is the most specific one."""
+    """Yield the cookies of a Cookie header. The first of one name is the most specific one."""
     names: set[str] = set()
     parts = (match[0] for value in values for match in _PART.finditer(value))
     for part in lines.limited(parts, "cookies"):
@@ -88,7 +88,7 @@ def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Ite
 
 
 def write_cookie_header(cookies: Iterable[Cookie], page: Page, losses: Losses) -> str:
-    """Returns the value of a Cookie header, without the cookies that it cannot carry."""
+    """Return the value of a Cookie header, without the cookies that it cannot carry."""
     return "; ".join(
         _pair(cookie) for cookie in cookies if _survives_in_cookie_header(cookie, page, losses)
     )
@@ -103,7 +103,7 @@ def _survives_in_cookie_header(cookie: Cookie, page: Page, losses: Losses) -> bo
 
 
 def read_set_cookie(value: str, page: Page, now: float, losses: Losses) -> Cookie | None:
-    """Returns the cookie that a page sets, or None if browsers reject it.
+    """Return the cookie that a page sets, or None if browsers reject it.
 
     A cookie whose expiry is not after ``now`` deletes the cookie with the same identity.
     """
@@ -120,7 +120,7 @@ def read_set_cookie(value: str, page: Page, now: float, losses: Losses) -> Cooki
 
 
 def write_set_cookie(cookie: Cookie, page: Page, losses: Losses) -> str | None:
-    """Returns the value of a Set-Cookie header, or None if browsers read another cookie from it."""
+    """Return the value of a Set-Cookie header, or None if browsers read another cookie from it."""
     value = "; ".join((_pair(cookie), *_written_attributes(cookie)))
     found = read_set_cookie(value, page, 0, Losses())
     if found == cookie:
@@ -153,7 +153,7 @@ def _reject_nul(text: str) -> None:
 
 
 def _split_pair(text: str) -> tuple[str, str]:
-    """Returns name and value; text without ``=`` is a value without a name."""
+    """Return name and value; text without ``=`` is a value without a name."""
     name, separator, value = text.partition("=")
     if not separator:
         name, value = "", name
@@ -161,7 +161,7 @@ def _split_pair(text: str) -> tuple[str, str]:
 
 
 def _attributes(text: str) -> Iterator[tuple[str, str]]:
-    """Yields the attributes with names in lower case; browsers ignore values that are too long."""
+    """Yield the attributes with names in lower case; browsers ignore values that are too long."""
     for match in _PART.finditer(text):
         name, _, content = match[0].partition("=")
         if len(content.encode(errors="replace")) <= _MAX_ATTRIBUTE_BYTES:
@@ -169,7 +169,7 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _count_ignored(text: str, attributes: dict[str, str], losses: Losses) -> None:
-    """Counts what browsers ignore, because it may be a cookie."""
+    """Count what browsers ignore, because it may be a cookie."""
     if _JOINED.search(text):
         losses.add("cookie", _SEVERAL, "header")
     elif not _KNOWN_ATTRIBUTES.issuperset(attributes):
@@ -197,7 +197,7 @@ def _reason_to_reject(
 
 
 def _may_set_domain(domain: str, page: Page) -> bool:
-    """Returns True if the domain is the page's host or a parent of it that has a dot."""
+    """Return True if the domain is the page's host or a parent of it that has a dot."""
     if not domain.removeprefix("."):
         return True
     try:
@@ -230,12 +230,12 @@ def _build(
 
 
 def _default_path(path: str) -> str:
-    """Returns the folder of a page (RFC 6265, section 5.1.4)."""
+    """Return the folder of a page (RFC 6265, section 5.1.4)."""
     return path[: path.rfind("/")] or "/"
 
 
 def _expires(attributes: dict[str, str], now: float) -> int | None:
-    """Returns the time of expiry. Max-Age has priority; an invalid attribute is ignored."""
+    """Return the time of expiry. Max-Age has priority; an invalid attribute is ignored."""
     age = attributes.get("max-age", "")
     if _MAX_AGE.match(age):
         seconds: int | None = int(now) + int(age) if int(age) > 0 else 0

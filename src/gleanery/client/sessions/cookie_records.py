@@ -47,7 +47,7 @@ _OPAQUE = "A cookie is left out, because its partition exists only in the browse
 
 
 def format_name(document: Document) -> str | None:
-    """Returns the name of the format that a document with cookie records has.
+    """Return the name of the format that a document with cookie records has.
 
     An object with "origins" is Playwright's. Other objects, and arrays, are told by the members
     of their records, in the order of the tests below, because some tools have the same members.
@@ -75,12 +75,12 @@ def _name_of_array(names: frozenset[Any]) -> str | None:
 
 
 def detector(name: str) -> Callable[[Document], bool]:
-    """Returns the function that detects the documents of this format."""
+    """Return the function that detects the documents of this format."""
     return lambda document: format_name(document) == name
 
 
 def read_state(document: Document, losses: Losses, url: str | None) -> SessionState:
-    """Reads a document that has only cookies: an array, or an object with "cookies"."""
+    """Read a document that has only cookies: an array, or an object with "cookies"."""
     value = document.value
     if isinstance(value, dict):
         if "cookies" not in value:
@@ -91,7 +91,7 @@ def read_state(document: Document, losses: Losses, url: str | None) -> SessionSt
 
 
 def read_cookies(values: Any, losses: Losses, url: str | None) -> Iterator[Cookie]:
-    """Yields the cookies of an array."""
+    """Yield the cookies of an array."""
     host = None if url is None else parse_url(url).host
     for cookie in records.read_each(
         records.array(values, "cookies"), "cookies", lambda one: _read(one, losses, host)
@@ -101,7 +101,7 @@ def read_cookies(values: Any, losses: Losses, url: str | None) -> Iterator[Cooki
 
 
 def write_members(cookie: Cookie) -> dict[str, Any]:
-    """Returns the members that the records of all browsers' tools have."""
+    """Return the members that the records of all browsers' tools have."""
     written: dict[str, Any] = {
         "name": cookie.name,
         "value": cookie.value,
@@ -116,7 +116,7 @@ def write_members(cookie: Cookie) -> dict[str, Any]:
 
 
 def _read(record: Mapping[str, Any], losses: Losses, page_host: str | None) -> Cookie | None:
-    """Returns the cookie of a record; None if it is left out."""
+    """Return the cookie of a record; None if it is left out."""
     host, host_only = _host(record, page_host)
     if _has_own_partition(record):
         losses.add("cookie", _OPAQUE)
@@ -137,7 +137,7 @@ def _read(record: Mapping[str, Any], losses: Losses, page_host: str | None) -> C
 
 
 def _host(record: Mapping[str, Any], page_host: str | None) -> tuple[str, bool]:
-    """Returns the host, and True if the cookie is for this host only."""
+    """Return the host, and True if the cookie is for this host only."""
     domain = records.text(record, "domain", "")
     if record.get("host") is not None:  # Selenium and Scrapy take another domain, or none
         host, _ = split_domain(records.text(record, "host"))
@@ -165,7 +165,7 @@ def _expires(record: Mapping[str, Any]) -> int | None:
 
 
 def _has_own_partition(record: Mapping[str, Any]) -> bool:
-    """Returns True for the partition of an extension, or of a page without an address."""
+    """Return True for the partition of an extension, or of a page without an address."""
     site = _partition_site(record)
     is_opaque = records.flag(record, "partitionKeyOpaque")
     return is_opaque or ("://" in site and not site.lower().startswith(_WEB_SCHEMES))
@@ -188,7 +188,7 @@ def _partition_key(record: Mapping[str, Any], host: str) -> PartitionKey | None:
 
 
 def _partition_site(record: Mapping[str, Any]) -> str:
-    """Returns the site of a partition, which is a text in Playwright and an object elsewhere."""
+    """Return the site of a partition, which is a text in Playwright and an object elsewhere."""
     value = record.get("partitionKey")
     if value is None or isinstance(value, str):
         return value or ""

@@ -31,7 +31,7 @@ _COLLISION = "A cookie is left out: a cookie jar cannot tell it from another one
 
 
 def from_cookiejar(jar: Any, url: str | None = None) -> ReadResult:
-    """Reads a CookieJar, or the ``cookies`` of a session of requests or of a client of httpx.
+    """Read a CookieJar, or the ``cookies`` of a session of requests or of a client of httpx.
 
     ``url`` is the page of the cookies that have no domain, such as those that a program has set.
     """
@@ -39,7 +39,7 @@ def from_cookiejar(jar: Any, url: str | None = None) -> ReadResult:
 
 
 def to_cookiejar(state: SessionState | ReadResult) -> WriteResult:
-    """Writes a CookieJar for urllib, requests and httpx. It is the ``content`` of the result."""
+    """Write a CookieJar for urllib, requests and httpx. It is the ``content`` of the result."""
     return conversion.write_as(_FORMAT, state, None)
 
 
@@ -73,7 +73,7 @@ def _read_cookie(found: cookiejar.Cookie, page_host: str | None, losses: Losses)
 
 
 def host_of(domain: str, page_host: str | None = None) -> str:
-    """Returns the host of a cookie in a jar, which has its own forms of some domains."""
+    """Return the host of a cookie in a jar, which has its own forms of some domains."""
     if not domain:
         if page_host is None:
             raise MissingUrl("The cookie has no domain: add the parameter url with its page")
@@ -85,12 +85,12 @@ def host_of(domain: str, page_host: str | None = None) -> str:
 
 
 def _is_always_local(host: str) -> bool:
-    """Returns True for a host without a dot that has no other host with the end .local."""
+    """Return True for a host without a dot that has no other host with the end .local."""
     return host == "localhost" or (host.startswith("[") and "." not in host)
 
 
 def _read_expires(expires: float | None) -> int | None:
-    """Returns None for a session cookie. Jars that were read from cookies.txt have 0 for it."""
+    """Return None for a session cookie. Jars that were read from cookies.txt have 0 for it."""
     if expires is None or math.isnan(expires) or expires <= 0:
         return None
     return cookie_dates.from_number(expires)
@@ -148,7 +148,7 @@ def _write_cookie(cookie: Cookie, losses: Losses) -> cookiejar.Cookie:
 
 
 def _write_domain(cookie: Cookie, losses: Losses) -> str:
-    """Returns the domain that http.cookiejar compares: a host without a dot ends with .local."""
+    """Return the domain that http.cookiejar compares: a host without a dot ends with .local."""
     if "." in cookie.host:
         return cookie.domain
     if not _is_always_local(cookie.host):

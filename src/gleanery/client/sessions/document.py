@@ -57,22 +57,22 @@ class Document:
         return self.is_json or self.text.lstrip().startswith(("{", "["))
 
     def require_json(self) -> None:
-        """Raises InvalidSession that says where the text is not JSON."""
+        """Raise InvalidSession that says where the text is not JSON."""
         self.reject_file_name()
         if not self.is_json:
             raise InvalidSession(f"The document is not valid JSON: {_problem(self.text)}")
 
     def reject_file_name(self) -> None:
-        """Raises InvalidSession if the text looks like the name of a file.
+        """Raise InvalidSession if the text looks like the name of a file.
 
-        Does not look for the file: a client of the service must not learn which files exist.
+        Do not look for the file: a client of the service must not learn which files exist.
         """
         if len(self.text) <= _MAX_FILE_NAME and _FILE_NAME.fullmatch(self.text.strip()):
             raise InvalidSession(_NO_CONTENT)
 
 
 def parse(content: Any) -> Document:
-    """Returns the document of a text, its bytes, a JSON value, a path or an open file."""
+    """Return the document of a text, its bytes, a JSON value, a path or an open file."""
     content = _load(content)
     if isinstance(content, _JSON_TYPES):
         return Document("", content)
@@ -86,7 +86,7 @@ def parse(content: Any) -> Document:
 
 
 def _load(content: Any) -> Any:
-    """Returns the bytes of a path, the content of an open file, and everything else as it is."""
+    """Return the bytes of a path, the content of an open file, and everything else as it is."""
     if isinstance(content, os.PathLike):
         return Path(content).read_bytes()
     return content.read() if hasattr(content, "read") else content
@@ -113,7 +113,7 @@ def _reject_constant(_: str) -> None:
 
 
 def _problem(text: str) -> str:
-    """Returns why a text is not JSON, without its content."""
+    """Return why a text is not JSON, without its content."""
     try:
         json.loads(text, parse_constant=_reject_constant)
     except json.JSONDecodeError as error:

@@ -14,9 +14,9 @@ _COLLISION = "A cookie for one host is left out, because another one is for its 
 def without_host_only(
     cookies: Sequence[Cookie], is_kept: Callable[[Cookie], bool], reason: str, losses: Losses
 ) -> Iterator[Cookie]:
-    """Yields a domain cookie instead of each host-only cookie that the tool cannot keep.
+    """Yield a domain cookie instead of each host-only cookie that the tool cannot keep.
 
-    Counts it as a loss with this reason.
+    Count it as a loss with this reason.
     """
     identities = {cookie.identity for cookie in cookies}
     for cookie in cookies:

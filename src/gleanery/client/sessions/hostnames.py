@@ -30,9 +30,9 @@ _INVALID_ORIGIN = "expected an origin such as https://shop.example, without path
 
 
 def normalize(domain: str) -> str:
-    """Converts a domain to lower case and an IDN to ASCII; keeps a leading dot.
+    """Convert a domain to lower case and an IDN to ASCII; keep a leading dot.
 
-    Raises ValueError with a message for the client.
+    Raise ValueError with a message for the client.
     """
     if not domain.isascii():
         dot = "." if domain.startswith(".") else ""
@@ -43,9 +43,9 @@ def normalize(domain: str) -> str:
 
 
 def host_of_origin(origin: str) -> str:
-    """Returns the normalized host of an origin such as ``https://shop.example:8443``.
+    """Return the normalized host of an origin such as ``https://shop.example:8443``.
 
-    Raises ValueError with a message for the client.
+    Raise ValueError with a message for the client.
     """
     match = _ORIGIN.match(origin)
     if match is None:
@@ -57,9 +57,9 @@ def host_of_origin(origin: str) -> str:
 
 
 def normalize_origin(origin: str) -> str:
-    """Returns an origin in lower case, with an ASCII host and without a default port.
+    """Return an origin in lower case, with an ASCII host and without a default port.
 
-    Raises ValueError with a message for the client.
+    Raise ValueError with a message for the client.
     """
     host = host_of_origin(origin)
     scheme, _, rest = origin.rstrip("/").partition("://")
@@ -71,7 +71,7 @@ def normalize_origin(origin: str) -> str:
 
 
 def _to_ascii(host: str) -> str:
-    """Encodes label by label, because IDNA rejects ASCII labels with an underscore."""
+    """Encode label by label, because IDNA rejects ASCII labels with an underscore."""
     try:
         labels = idna.uts46_remap(host, std3_rules=False, transitional=False).split(".")
         return ".".join(
@@ -82,7 +82,7 @@ def _to_ascii(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Returns True if the host is an IP address, which has no parent domains."""
+    """Return True if the host is an IP address, which has no parent domains."""
     try:
         ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -91,7 +91,7 @@ def is_address(host: str) -> bool:
 
 
 def is_valid_in_browsers(host: str) -> bool:
-    """Returns False for a wrong address. Browsers take a host with a number at the end for one."""
+    """Return False for a wrong address. Browsers take a host with a number at the end for one."""
     try:
         if host.startswith("["):
             ipaddress.IPv6Address(host[1:-1])

@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 
 def numbered(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the number and the content of each line that is not blank."""
+    """Yield the number and the content of each line that is not blank."""
     if text.count("\n") > MAX_LINES:
         raise InvalidSession(_TOO_MANY.format(noun="lines"))
     number, counted = 1, 0
@@ -32,7 +32,7 @@ def numbered(text: str) -> Iterator[tuple[int, str]]:
 
 
 def limited(found: Iterable[Found], noun: str) -> Iterator[Found]:
-    """Yields what is found. Raises InvalidSession if it is more than a document has lines."""
+    """Yield what is found. Raise InvalidSession if it is more than a document has lines."""
     for count, one in enumerate(found, start=1):
         if count > MAX_LINES:
             raise InvalidSession(_TOO_MANY.format(noun=noun))

@@ -31,12 +31,12 @@ class Losses:
         self._counts = Counter[tuple[str, str, str]]()
 
     def add(self, subject: str, reason: str, noun: str = "cookie", count: int = 1) -> None:
-        """Adds a loss, if the count is not 0. Equal reasons become one sentence with the sum."""
+        """Add a loss, if the count is not 0. Equal reasons become one sentence with the sum."""
         if count:
             self._counts[subject, reason, noun] += count
 
     def add_authorization(self, count: int = 1) -> None:
-        """Adds requests whose login is in the Authorization header, if there are any."""
+        """Add requests whose login is in the Authorization header, if there are any."""
         self.add("authorization", _AUTHORIZATION, "request", count)
 
     def found(self) -> tuple[Loss, ...]:

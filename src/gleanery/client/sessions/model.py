@@ -103,7 +103,7 @@ class SessionState:
 
 
 def split_domain(domain: str) -> tuple[str, bool]:
-    """Returns the normalized host of a domain, and True if the domain has no leading dot."""
+    """Return the normalized host of a domain, and True if the domain has no leading dot."""
     try:
         normalized = hostnames.normalize(domain)
     except ValueError as error:
@@ -112,7 +112,7 @@ def split_domain(domain: str) -> tuple[str, bool]:
 
 
 def normalize_origin(origin: str) -> str:
-    """Returns the origin with a normalized host and without a default port."""
+    """Return the origin with a normalized host and without a default port."""
     try:
         return hostnames.normalize_origin(origin)
     except ValueError as error:

@@ -26,7 +26,7 @@ def is_command(text: str) -> bool:
 
 
 def read(text: str, losses: Losses) -> Iterator[Cookie]:
-    """Yields the cookies, which have a path and a domain, but no flags."""
+    """Yield the cookies, which have a path and a domain, but no flags."""
     losses.add("cookie", _NOT_READ, "header", len(_COOKIE_HEADER.findall(text)))
     losses.add_authorization(len(_AUTHORIZATION.findall(text)))
     for index, match in enumerate(lines.limited(_COOKIE.finditer(text), "cookies")):

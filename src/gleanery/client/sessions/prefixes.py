@@ -59,7 +59,7 @@ _LONGEST = max(len(rule.prefix) for rule in _RULES)
 
 
 def without_violations(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
-    """Yields the cookies that browsers accept; counts the others as losses."""
+    """Yield the cookies that browsers accept; count the others as losses."""
     for cookie in cookies:
         rule = _rule_of(cookie)
         if rule is None or rule.is_met_by(cookie):
@@ -69,7 +69,7 @@ def without_violations(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Co
 
 
 def with_implied_fields(cookie: Cookie, missing: Collection[str]) -> Cookie:
-    """Adds the flags that a format does not say, and that the name of the cookie requires."""
+    """Add the flags that a format does not say, and that the name of the cookie requires."""
     rule = _rule_of(cookie)
     if rule is None:
         return cookie

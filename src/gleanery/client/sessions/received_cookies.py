@@ -38,7 +38,7 @@ class ReceivedCookies:
         return (*known, *self._sent.values())
 
     def set_by_header(self, value: str, page: Page, now: float) -> None:
-        """Stores the cookie of a Set-Cookie header that arrived from a page at this time.
+        """Store the cookie of a Set-Cookie header that arrived from a page at this time.
 
         A cookie that has expired deletes the stored one.
         """
@@ -56,11 +56,11 @@ class ReceivedCookies:
             self._losses.add("cookie", _EXPIRED)
 
     def store(self, cookie: Cookie) -> None:
-        """Stores a cookie of which everything is known."""
+        """Store a cookie of which everything is known."""
         self._known.setdefault((cookie.name, cookie.host), {})[cookie.identity] = cookie
 
     def note_sent(self, cookie: Cookie, page: Page) -> None:
-        """Stores a cookie that a page got, of which only the name and the value are known."""
+        """Store a cookie that a page got, of which only the name and the value are known."""
         self._times_sent += 1
         if self._times_sent > _MAX_SENT or len(self._sent) > lines.MAX_LINES:
             raise InvalidSession(_TOO_MANY_SENT)

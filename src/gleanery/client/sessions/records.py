@@ -28,7 +28,7 @@ Read = TypeVar("Read")
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Adds the place of a record, such as ``cookies[3]``, to the errors of the block."""
+    """Add the place of a record, such as ``cookies[3]``, to the errors of the block."""
     try:
         yield
     except InvalidSession as error:
@@ -50,7 +50,7 @@ def members(value: Any) -> Mapping[str, Any]:
 def read_each(
     values: list[Any], place: str, read: Callable[[Mapping[str, Any]], Read]
 ) -> Iterator[Read]:
-    """Yields what the function makes of each record; adds the place of the record to errors."""
+    """Yield what the function makes of each record; add the place of the record to errors."""
     for index, value in enumerate(values):
         with at(f"{place}[{index}]"):
             result = read(members(value))
@@ -60,13 +60,13 @@ def read_each(
 def count_unknown(
     record: Mapping[str, Any], known: frozenset[str], losses: Losses, noun: str = "record"
 ) -> None:
-    """Counts a loss if the record has a member that nobody reads."""
+    """Count a loss if the record has a member that nobody reads."""
     if not known.issuperset(record):
         losses.add("member", _UNKNOWN_MEMBER.format(noun=noun), noun)
 
 
 def text(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Returns a string; null is the same as absent. Without a default it is required."""
+    """Return a string; null is the same as absent. Without a default it is required."""
     value = record.get(name)
     if value is None:
         value = default
@@ -87,7 +87,7 @@ def flag(record: Mapping[str, Any], name: str, default: bool = False) -> bool:
 
 
 def expires(record: Mapping[str, Any], name: str) -> int | None:
-    """Returns whole seconds since 1970; None for absent, null and negative numbers."""
+    """Return whole seconds since 1970; None for absent, null and negative numbers."""
     value = record.get(name)
     if value is None:
         return None
@@ -98,7 +98,7 @@ def expires(record: Mapping[str, Any], name: str) -> int | None:
 
 
 def same_site(value: Any, losses: Losses) -> SameSite | None:
-    """Returns a known value in any case; an unknown value is omitted and counted as a loss."""
+    """Return a known value in any case; an unknown value is omitted and counted as a loss."""
     if value is None:
         return None
     if isinstance(value, str) and value.lower() in _SAME_SITE:

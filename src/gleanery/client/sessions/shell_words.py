@@ -57,7 +57,7 @@ _MAX_CODE_POINT = 0x10FFFF
 
 
 def split(text: str) -> Iterator[list[str]]:
-    """Yields the words of each command. Raises InvalidSession if a quote has no end."""
+    """Yield the words of each command. Raise InvalidSession if a quote has no end."""
     start = text.lstrip()
     is_cmd = _IS_CMD.match(start)
     tokens = _tokens(_CMD, _without_carets(start)) if is_cmd else _tokens(_BASH, start)
@@ -87,7 +87,7 @@ def _tokens(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_carets(text: str) -> str:
-    """Removes the escape character of cmd, which has no effect between unescaped quotes."""
+    """Remove the escape character of cmd, which has no effect between unescaped quotes."""
     if _ESCAPED_QUOTE in text:
         return _CARET.sub(lambda match: match[1] or match[2] or "", text)
     return _CARET_LINE_END.sub("", text)

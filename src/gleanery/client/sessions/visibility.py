@@ -30,7 +30,7 @@ class Page:
 
 
 def parse_url(url: str) -> Page:
-    """Returns the page at a URL with http or https. Raises InvalidSession."""
+    """Return the page at a URL with http or https. Raise InvalidSession."""
     found = _URL.match(url.strip())
     if found is None:
         raise InvalidSession("Expected a URL such as https://shop.example/account")
@@ -43,12 +43,12 @@ def parse_url(url: str) -> Page:
 
 
 def parse_request_url(url: str) -> Page:
-    """Returns the page at the URL of a request, which may be that of a WebSocket."""
+    """Return the page at the URL of a request, which may be that of a WebSocket."""
     return parse_url(_WEB_SOCKET.sub("http", url, count=1))
 
 
 def page_of(url: str | None, title: str) -> Page:
-    """Returns the page of a document that does not say it. ``title`` names the document."""
+    """Return the page of a document that does not say it. ``title`` names the document."""
     if url is None:
         raise MissingUrl(f"{title} does not say which page it belongs to: add the parameter url")
     return parse_url(url)
@@ -61,7 +61,7 @@ def without_expired(state: SessionState, now: float) -> SessionState:
 
 
 def of_page(state: SessionState, page: Page) -> SessionState:
-    """Returns what a page sees: its origin's local storage, and the cookies that it gets."""
+    """Return what a page sees: its origin's local storage, and the cookies that it gets."""
     return SessionState(
         tuple(cookie for cookie in state.cookies if gets_cookie(page, cookie)),
         tuple(entry for entry in state.local_storage if entry.origin == page.origin),
@@ -69,7 +69,7 @@ def of_page(state: SessionState, page: Page) -> SessionState:
 
 
 def of_domain(state: SessionState, domain: str) -> SessionState:
-    """Returns what the pages on a host see, with any scheme, port and path.
+    """Return what the pages on a host see, with any scheme, port and path.
 
     A leading dot of the domain includes the pages on its subdomains.
     """
@@ -87,7 +87,7 @@ def of_domain(state: SessionState, domain: str) -> SessionState:
 
 
 def gets_cookie(page: Page, cookie: Cookie) -> bool:
-    """Returns True if a browser sends the cookie to the page, opened in a tab of its own."""
+    """Return True if a browser sends the cookie to the page, opened in a tab of its own."""
     return (
         matches_host(cookie, page.host)
         and _matches_path(cookie.path, page.path)
@@ -97,7 +97,7 @@ def gets_cookie(page: Page, cookie: Cookie) -> bool:
 
 
 def matches_host(cookie: Cookie, host: str) -> bool:
-    """Returns True if the cookie is for this host (RFC 6265, domain-match)."""
+    """Return True if the cookie is for this host (RFC 6265, domain-match)."""
     if cookie.host == host:
         return True
     return (
@@ -112,7 +112,7 @@ def _matches_path(cookie_path: str, path: str) -> bool:
 
 
 def _matches_partition(cookie: Cookie, page: Page) -> bool:
-    """Returns True if the cookie has no partition, or that of the page's own site."""
+    """Return True if the cookie has no partition, or that of the page's own site."""
     if cookie.partition_key is None:
         return True
     scheme, _, site = cookie.partition_key.top_level_site.partition("://")

@@ -129,7 +129,7 @@ class IngestQuery(Query):
 
     @model_validator(mode="after")
     def _require_both(self) -> IngestQuery:
-        """Requires job_id and url_field, if one of the parameters of bare items is given."""
+        """Require job_id and url_field, if one of the parameters of bare items is given."""
         given = {"job_id": self.job_id, "url_field": self.url_field, "key_field": self.key_field}
         missing = [name for name in ("job_id", "url_field") if given[name] is None]
         if missing and any(given.values()):

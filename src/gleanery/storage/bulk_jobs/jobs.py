@@ -46,7 +46,7 @@ _BATCH_SIZE = 1000
 async def create(
     locked: LockedGroup, kind: BulkJobKind, job_id: int | None, as_of: int | None = None
 ) -> None:
-    """Creates a bulk job for the current outputs of a job, or of the group if it is None.
+    """Create a bulk job for the current outputs of a job, or of the group if it is None.
 
     With ``as_of``, an approval skips the outputs whose values were stored after this position.
     """
@@ -62,7 +62,7 @@ async def run_and_finish_bulk_job(
     action: Callable[[LockedGroup], Awaitable[T]],
     lock: group_lock.Lock = group_lock.lock,
 ) -> T:
-    """Runs ``action`` under the group's lock, then the bulk job that it created, if any.
+    """Run ``action`` under the group's lock, then the bulk job that it created, if any.
 
     An unfinished bulk job of the group runs first. If the new bulk job fails after ``action`` was
     committed, the sweep continues it later. ``action`` must not return None.
@@ -91,7 +91,7 @@ async def run_and_finish_bulk_job(
 
 
 async def finish_bulk_job(database: Database, group: str, clock: group_lock.Clock) -> None:
-    """Runs the unfinished bulk job of the group, if there is one, also if another request does."""
+    """Run the unfinished bulk job of the group, if there is one, also if another request does."""
     rows = await database.read(_UNFINISHED_OF_GROUP, database.organization_id, group)
     for [bulk_job_id] in rows:
         await _run(database, group, clock, bulk_job_id)
@@ -100,7 +100,7 @@ async def finish_bulk_job(database: Database, group: str, clock: group_lock.Cloc
 async def unfinished(
     engine: Engine, clock: group_lock.Clock
 ) -> list[Callable[[], Awaitable[None]]]:
-    """Returns a function for each unfinished bulk job, which continues it."""
+    """Return a function for each unfinished bulk job, which continues it."""
     return [
         partial(_run, engine.for_tenant(organization_id), group, clock, bulk_job_id)
         for organization_id, group, bulk_job_id in await engine.for_all_tenants().read(_UNFINISHED)
@@ -108,7 +108,7 @@ async def unfinished(
 
 
 async def _run(database: Database, group: str, clock: group_lock.Clock, bulk_job_id: int) -> None:
-    """Runs steps until the bulk job is finished, by this process or by another."""
+    """Run steps until the bulk job is finished, by this process or by another."""
 
     async def step(transaction: Transaction) -> bool:
         try:
@@ -129,7 +129,7 @@ async def _run(database: Database, group: str, clock: group_lock.Clock, bulk_job
 
 
 async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
-    """Processes the next outputs of the bulk job. Returns True if it is finished."""
+    """Process the next outputs of the bulk job. Return True if it is finished."""
     done_seq = await _process_batch(locked, bulk_job)
     if done_seq is not None:
         bulk_job_key = (locked.organization_id, bulk_job.id)
@@ -141,9 +141,9 @@ async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
 
 
 async def _process_batch(locked: LockedGroup, bulk_job: BulkJob) -> int | None:
-    """Applies the bulk job to a batch of outputs.
+    """Apply the bulk job to a batch of outputs.
 
-    Returns the sequence number up to which the bulk job is done; None if no outputs are left.
+    Return the sequence number up to which the bulk job is done; None if no outputs are left.
     """
     seq_range = mutations.SeqRange(bulk_job.done_seq, bulk_job.until_seq, _BATCH_SIZE)
     if bulk_job.kind == "delete":

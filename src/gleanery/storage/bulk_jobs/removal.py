@@ -51,12 +51,12 @@ UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outp
 
 
 async def clear_settings(locked: LockedGroup) -> None:
-    """Removes the settings; outputs stored from now on form a new group with the same name."""
+    """Remove the settings; outputs stored from now on form a new group with the same name."""
     await locked.transaction.fetch(_CLEAR_SETTINGS, locked.organization_id, locked.group_id)
 
 
 async def delete_dependents(locked: LockedGroup, bulk_job: BulkJob, limit: int) -> bool:
-    """Deletes at most ``limit`` rows of each table. Returns True if nothing is left to delete.
+    """Delete at most ``limit`` rows of each table. Return True if nothing is left to delete.
 
     The history of outputs that were stored again after the request stays.
     """

@@ -33,9 +33,9 @@ _TO_DELETE = 0  # value of unreferenced_at: the upload of the blob must not be f
 
 
 async def delete_unused(engine: Engine, store: blobs.Blobs, before: int, now: int) -> None:
-    """Deletes files without references that were last used before a time, and unreferenced blobs.
+    """Delete files without references that were last used before a time, and unreferenced blobs.
 
-    Stops at the first failure of the store, because the next deletions would fail too.
+    Stop at the first failure of the store, because the next deletions would fail too.
     """
     while files := await engine.for_all_tenants().read(_UNUSED_FILES, before, _BATCH_SIZE):
         for organization_id, checksum, id_ in files:
@@ -47,7 +47,7 @@ async def delete_unused(engine: Engine, store: blobs.Blobs, before: int, now: in
 
 
 async def _delete_file(database: Database, checksum: bytes, id_: bytes, before: int) -> None:
-    """Deletes a file if it is still unused. A blob that loses its last file is unreferenced."""
+    """Delete a file if it is still unused. A blob that loses its last file is unreferenced."""
     organization_id = database.organization_id
     blob = (organization_id, checksum)
 
@@ -72,7 +72,7 @@ async def _delete_unreferenced_blobs(engine: Engine, store: blobs.Blobs, now: in
 
 
 async def delete_unreferenced_blob(database: Database, store: blobs.Blobs, key: str) -> None:
-    """Deletes a blob from the store if it is still unreferenced, then its record."""
+    """Delete a blob from the store if it is still unreferenced, then its record."""
 
     async def claim(transaction: Transaction) -> bool:
         return bool(await transaction.fetch(_CLAIM_UNREFERENCED, transaction.organization_id, key))
@@ -87,5 +87,5 @@ async def delete_unreferenced_blob(database: Database, store: blobs.Blobs, key: 
 
 
 async def _is_deleted(database: Database) -> bool:
-    """Returns True if the handle's organization is deleted, or is being deleted."""
+    """Return True if the handle's organization is deleted, or is being deleted."""
     return bool(await database.read(_ORGANIZATION_IS_DELETED, database.organization_id))

@@ -56,12 +56,12 @@ def url_etag_hash(source_url: str, etag: str) -> bytes:
 
 
 def file_id(organization_id: int, source: bytes, checksum: bytes) -> bytes:
-    """Returns the id of the file with these bytes from this source (a ``url_etag_hash``)."""
+    """Return the id of the file with these bytes from this source (a ``url_etag_hash``)."""
     return hash_parts(organization_id, source, checksum)[:ID_BYTES]
 
 
 async def find(database: Database, id_: str) -> File:
-    """Finds a file by its hexadecimal id. Raises NotFound."""
+    """Find a file by its hexadecimal id. Raise NotFound."""
     if not re.fullmatch(FILE_ID_PATTERN, id_):
         raise no_file()
     by_id = f"{_SELECT} AND id = $2"
@@ -72,7 +72,7 @@ async def find(database: Database, id_: str) -> File:
 
 
 async def find_by_source(database: Database, source_url: str, etag: str, now: int) -> File:
-    """Finds the file that was last uploaded from this URL with this ETag. Raises NotFound.
+    """Find the file that was last uploaded from this URL with this ETag. Raise NotFound.
 
     The client will reference the file, so an unreferenced file is kept for some more days.
     """
@@ -87,7 +87,7 @@ async def find_by_source(database: Database, source_url: str, etag: str, now: in
 
 
 async def _renew(database: Database, file: File, now: int) -> bool:
-    """Marks a file as used. Returns False if it does not exist any more."""
+    """Mark a file as used. Return False if it does not exist any more."""
 
     async def work(transaction: Transaction) -> bool:
         key = (transaction.organization_id, file.id)

@@ -43,7 +43,7 @@ _RESERVED_METADATA = ("size", "filename")
 async def change_reference_counts(
     locked: LockedGroup, changes: Counter[bytes]
 ) -> dict[bytes, File]:
-    """Adds to the reference counts of files; returns the files that exist, by id."""
+    """Add to the reference counts of files; return the files that exist, by id."""
     changed = await locked.transaction.fetch_many(
         _CHANGE_REFERENCE_COUNT,
         [(locked.organization_id, id_, changes[id_], locked.now) for id_ in sorted(changes)],
@@ -55,12 +55,12 @@ async def change_reference_counts(
 
 
 def split_ids(file_ids: bytes) -> list[bytes]:
-    """Splits the concatenated ids of an output's files."""
+    """Split the concatenated ids of an output's files."""
     return [file_ids[n : n + ID_BYTES] for n in range(0, len(file_ids), ID_BYTES)]
 
 
 def split_at_blob_urls(text: bytes) -> tuple[list[str], list[bytes]]:
-    """Returns the blob keys in the text of outputs, and the pieces of text around each blob_url."""
+    """Return the blob keys in the text of outputs, and the pieces of text around each blob_url."""
     pieces = _BLOB_KEY_AND_URL.split(text)
     keys = pieces[1::2]
     starts = [b'"blob_key":"%b","blob_url":"' % key for key in keys]
@@ -70,20 +70,20 @@ def split_at_blob_urls(text: bytes) -> tuple[list[str], list[bytes]]:
 
 
 def decode_item(text: bytes) -> dict[str, Any]:
-    """Parses the stored text of an output. A marker becomes a character of its link."""
+    """Parse the stored text of an output. A marker becomes a character of its link."""
     item: dict[str, Any] = json_text.decode(escape_markers(text))
     return item
 
 
 def escape_markers(text: bytes) -> bytes:
-    """Returns the stored text of outputs as valid JSON."""
+    """Return the stored text of outputs as valid JSON."""
     for marker in (SIGNATURE_MARKER, BLOB_URL_MARKER, FILE_URL_MARKER):
         text = text.replace(marker, b"\\u00%02x" % marker[0])
     return text
 
 
 def with_markers(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the files of a parsed output, so that they are encoded with markers again."""
+    """Return the files of a parsed output, so that they are encoded with markers again."""
     return [_with_markers(file) if file["blob_url"] else file for file in files]
 
 
@@ -129,7 +129,7 @@ class FileRenderer:
         self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
 
     def render(self, references: Sequence[FileReference]) -> tuple[bytes, bytes]:
-        """Returns the JSON text of an output's files, with markers, and their concatenated ids.
+        """Return the JSON text of an output's files, with markers, and their concatenated ids.
 
         External files have no id there.
         """
@@ -148,7 +148,7 @@ class FileRenderer:
 
 
 def _encode_file(file: File) -> tuple[bytes, bytes]:
-    """Returns the text before the client's field, and from there to the client's metadata."""
+    """Return the text before the client's field, and from there to the client's metadata."""
     id_ = file.id.hex()
     start = b'{"id":"%b","field":' % id_.encode()
     end = (
@@ -166,7 +166,7 @@ def _encode_file(file: File) -> tuple[bytes, bytes]:
 
 
 def _encode_external(file: FileIn) -> tuple[bytes, bytes]:
-    """Encodes an external file, which is not stored here, up to its date and after it."""
+    """Encode an external file, which is not stored here, up to its date and after it."""
     source_url, file_url = file.source_url or "", file.file_url or file.source_url or ""
     text = json_text.encode(
         FileOut(

@@ -49,7 +49,7 @@ class Upload(NamedTuple):
 
 
 async def begin(database: Database, now: int) -> str:
-    """Returns the key for the bytes. The blob is unreferenced until ``finish``."""
+    """Return the key for the bytes. The blob is unreferenced until ``finish``."""
     organization_id = database.organization_id
     key = blobs.new_key(organization_id)
 
@@ -61,7 +61,7 @@ async def begin(database: Database, now: int) -> str:
 
 
 async def finish(database: Database, key: str, upload: Upload, now: int) -> File:
-    """Creates the file of the uploaded bytes, or returns the file that already exists.
+    """Create the file of the uploaded bytes, or return the file that already exists.
 
     If the organization has the same bytes under another key, the file uses that key, and the
     uploaded blob stays unreferenced.

@@ -102,7 +102,7 @@ class Group(NamedTuple):
 
 
 async def list_groups(database: Database, limits: PageLimits) -> tuple[Sequence[Group], int | None]:
-    """Returns a page of groups in the order of their creation, and the cursor of the next page."""
+    """Return a page of groups in the order of their creation, and the cursor of the next page."""
     rows: list[Row] = []
 
     def encode(row: Row) -> bytes:
@@ -128,7 +128,7 @@ async def list_groups(database: Database, limits: PageLimits) -> tuple[Sequence[
 
 
 async def read_group(database: Database, group: str, limits: PageLimits) -> Group:
-    """Reads a group with a page of its jobs."""
+    """Read a group with a page of its jobs."""
     rows = await database.read(f"{_GROUPS} AND name = $2", database.organization_id, group)
     if not rows:
         raise no_group()
@@ -176,7 +176,7 @@ async def _read_countries(database: Database, group_id: int) -> Countries:
 
 
 def _to_countries(rows: Sequence[Row]) -> Countries:
-    """A country without outputs stays in the table, but is not shown."""
+    """Leave out countries without outputs, which stay in the table."""
     counts = {country: count for country, count in rows[:_MAX_COUNTRIES] if count > 0}
     return Countries(counts, has_more=len(rows) > _MAX_COUNTRIES)
 
@@ -238,9 +238,9 @@ def _by_group(rows: Sequence[Row]) -> dict[int, list[Row]] | None:
 
 
 async def delete_job(database: Database, group: str, job: str, clock: Clock) -> int:
-    """Deletes a job with its reviews; each of its outputs leaves a tombstone.
+    """Delete a job with its reviews; each of its outputs leaves a tombstone.
 
-    Returns the number of outputs that it had.
+    Return the number of outputs that it had.
     """
 
     async def start_deletion(locked: LockedGroup) -> int:
@@ -256,7 +256,7 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
 
 
 async def delete_group(database: Database, group: str, clock: Clock, actor: audit.Actor) -> int:
-    """Deletes a group in the same way, with its local storage.
+    """Delete a group in the same way, with its local storage.
 
     Its change feed stays, so that clients see the deletions.
     """

@@ -62,7 +62,7 @@ class JobOverview(NamedTuple):
 async def list_groups(
     database: Database, after: str, limit: int, now: int
 ) -> tuple[list[GroupOverview], str | None]:
-    """Reads groups by name, and the name after which the next page begins."""
+    """Read groups by name, and the name after which the next page begins."""
     key = (database.organization_id, after, limit + 1)
     found = await database.read_large(_GROUPS, *key)
     groups = [_to_group(*row, now=now) for row in found[:limit]]
@@ -70,7 +70,7 @@ async def list_groups(
 
 
 async def read_group(database: Database, name: str, now: int) -> GroupOverview:
-    """Reads one group, without the number of its jobs. Raises NotFound."""
+    """Read one group, without the number of its jobs. Raise NotFound."""
     await group_lock.require_group(database, name)
     [row] = await database.read(_GROUP, database.organization_id, name)
     return _to_group(*row, now=now)
@@ -96,7 +96,7 @@ def _to_group(
 async def list_jobs(
     database: Database, group_id: int, after: int, limit: int
 ) -> tuple[list[JobOverview], int | None]:
-    """Reads jobs in the order of their creation, and the id after which the next page begins."""
+    """Read jobs in the order of their creation, and the id after which the next page begins."""
     key = (database.organization_id, group_id, after, limit + 1)
     jobs = []
     found = await database.read_large(_JOBS, *key)

@@ -38,7 +38,7 @@ async def set_group(
     clock: Clock,
     actor: audit.Actor,
 ) -> None:
-    """Replaces the settings of a group, which is created if it does not exist."""
+    """Replace the settings of a group, which is created if it does not exist."""
     key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
     schema = None if settings.schema_ is None else _encode(settings.schema_)
     await rules.check_schema(validator, database.organization_id, schema)
@@ -57,12 +57,12 @@ async def set_group(
 
 
 def _encode(value: object) -> str:
-    """Encodes as ASCII, so that NUL stays an escape; PostgreSQL cannot store NUL in text."""
+    """Encode as ASCII, so that NUL stays an escape; PostgreSQL cannot store NUL in text."""
     return json.dumps(value)
 
 
 def _changed(before: _Values, after: _Values) -> list[str]:
-    """Returns the names of the settings that differ."""
+    """Return the names of the settings that differ."""
     pairs = zip(_with_defaults(before), _with_defaults(after), strict=True)
     return [name for name, (old, new) in zip(_NAMES, pairs, strict=True) if old != new]
 
@@ -73,7 +73,7 @@ def _with_defaults(values: _Values) -> list[str | int | None]:
 
 
 async def _audit(locked: LockedGroup, changed: list[str], actor: audit.Actor) -> None:
-    """Appends an entry. Scrapers repeat their settings at each start, which changes nothing."""
+    """Append an entry. Scrapers repeat their settings at each start, which changes nothing."""
     if changed:
         about = AuditAbout(group_id=locked.name, settings=changed)
         await audit.append(locked.transaction, actor, locked.now, "set_group", about)

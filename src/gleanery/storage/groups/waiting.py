@@ -101,7 +101,7 @@ class WaitingPage(NamedTuple):
 
 
 async def list_waiting(database: Database, after: Position, limit: int) -> WaitingPage:
-    """Reads a page of waiting jobs."""
+    """Read a page of waiting jobs."""
     key = (database.organization_id, *after, limit + 1)
     found = await database.read_large(_WAITING, *key)
     rows = found[:limit]
@@ -136,7 +136,7 @@ class _Removed:
         return removed
 
     def of_job(self, row: Row) -> BoundedCount:
-        """Counts the deletions of a job since its approval; a job without one has none."""
+        """Count the deletions of a job since its approval; a job without one has none."""
         approved_seq, group_id = row[6], row[8]
         if approved_seq is None:
             return BoundedCount(0, has_more=False)

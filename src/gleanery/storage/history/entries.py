@@ -75,9 +75,9 @@ class Entry(NamedTuple):
     delta: bytes
 
     def restore(self, newer: bytes | None) -> bytes:
-        """Returns the text of the version. ``newer`` is the text of the next newer version.
+        """Return the text of the version. ``newer`` is the text of the next newer version.
 
-        Raises CorruptHistory unless the text is exactly the stored one.
+        Raise CorruptHistory unless the text is exactly the stored one.
         """
         try:
             text = zstd.decompress(_MAGIC + self.delta, _dictionary(newer), _DECOMPRESSION_OPTIONS)
@@ -86,7 +86,7 @@ class Entry(NamedTuple):
         return text
 
     def render(self, text: bytes) -> bytes:
-        """Returns the item, as it was directly before it was replaced."""
+        """Return the item, as it was directly before it was replaced."""
         version = self.version
         suffix = items.mutable_suffix(version.last_seq, version.last_scraped_at, version.approved)
         if self.has_hash_in_text:
@@ -97,7 +97,7 @@ class Entry(NamedTuple):
 
 
 def create(version: Version, item: bytes, newer_item: bytes | None, newer_approved: bool) -> Entry:
-    """Returns the entry for a version with this item. ``newer_item`` replaces it."""
+    """Return the entry for a version with this item. ``newer_item`` replaces it."""
     text, has_hash_in_text = split(item, version.approved)
     size, dictionary = len(text), None
     if newer_item is not None:
@@ -111,7 +111,7 @@ def create(version: Version, item: bytes, newer_item: bytes | None, newer_approv
 
 
 def decode(segment: bytes) -> Iterator[Entry]:
-    """Yields the entries of a segment, newest first. Raises CorruptHistory at a damaged one."""
+    """Yield the entries of a segment, newest first. Raise CorruptHistory at a damaged one."""
     at = 0
     while at < len(segment):
         is_long = segment[at] & _LONG  # the flags are the first byte
@@ -126,7 +126,7 @@ def decode(segment: bytes) -> Iterator[Entry]:
 
 
 def _decode_short(segment: bytes, at: int) -> tuple[Entry, int, int]:
-    """Returns an entry without its delta, and the place of the delta."""
+    """Return an entry without its delta, and the place of the delta."""
     flags, *numbers, length = _SHORT_HEADER.unpack_from(segment, at)
     at += _SHORT_HEADER.size
     replaced_seq, age, seconds = (int.from_bytes(number, "big") for number in numbers)
@@ -152,7 +152,7 @@ def _entry(flags: int, seq: int, last_seq: int, replaced_seq: int, second: int) 
 
 
 def encode(entry: Entry) -> bytes:
-    """Returns the bytes of an entry in a segment."""
+    """Return the bytes of an entry in a segment."""
     version, has_hash_in_text, delta = entry
     seq, last_seq, replaced_seq, last_scraped_at, approved, is_deleted = version
     flags = approved * _APPROVED | is_deleted * _DELETED | has_hash_in_text * _HASH_IN_TEXT
@@ -172,7 +172,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def split(item: bytes, approved: bool) -> tuple[bytes, bool]:
-    """Returns the text, and True if it contains the hash, as in items of earlier programs."""
+    """Return the text, and True if it contains the hash, as in items of earlier programs."""
     start = len(item) - items.SUFFIX_LENGTHS[approved] - _HASH_LENGTH
     if item[start : start + len(_HASH_MEMBER)] == _HASH_MEMBER:
         return item[:start], False
@@ -186,7 +186,7 @@ def _dictionary(newer: bytes | None) -> tuple[zstd.ZstdDict, int] | None:
 
 
 def _options(size: int) -> dict[int, int]:
-    """Returns options with a window and tables that cover both texts."""
+    """Return options with a window and tables that cover both texts."""
     window_log = min(size.bit_length(), _MAX_WINDOW_LOG)
     return {
         zstd.CompressionParameter.compression_level: 1,

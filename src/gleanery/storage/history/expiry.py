@@ -53,7 +53,7 @@ _BATCH_BYTES = 16 * 1024 * 1024
 async def pending_expirations(
     engine: Engine, clock: Clock, now: int | None
 ) -> list[Callable[[], Awaitable[None]]]:
-    """Returns a task for each group with versions that it keeps no longer.
+    """Return a task for each group with versions that it keeps no longer.
 
     Versions expire at the end of a day (UTC). So a segment is written at most once a day. If the
     clock is not reliable (None), only groups that keep no versions at all have a task.
@@ -77,7 +77,7 @@ async def _expire(database: Database, group: str, clock: Clock, today: int) -> N
 
 
 async def _expire_some(locked: LockedGroup, before: int) -> bool:
-    """Deletes some versions that were replaced before this number. Returns False if none is left.
+    """Delete some versions that were replaced before this number. Return False if none is left.
 
     The lock on the group excludes writers of the same segments.
     """
@@ -103,7 +103,7 @@ async def _expire_some(locked: LockedGroup, before: int) -> bool:
 
 
 async def delete_with_tombstones(transaction: Transaction, tombstones: Sequence[Row]) -> None:
-    """Deletes the versions of deleted outputs, given the number of each deletion and the identity.
+    """Delete the versions of deleted outputs, given the number of each deletion and the identity.
 
     If such an output was stored again, its later versions stay.
     """
@@ -113,7 +113,7 @@ async def delete_with_tombstones(transaction: Transaction, tombstones: Sequence[
 
 
 async def delete_of_all_deleted(database: Database) -> None:
-    """Deletes the versions of all deleted outputs of an organization."""
+    """Delete the versions of all deleted outputs of an organization."""
 
     async def delete(rows: Sequence[Row], transaction: Transaction) -> None:
         await delete_with_tombstones(transaction, [row[1:] for row in rows])
@@ -128,7 +128,7 @@ async def delete_of_all_deleted(database: Database) -> None:
 
 
 async def delete_with_group(locked: LockedGroup, until_seq: int, limit: int) -> bool:
-    """Deletes versions that were replaced up to this number. Returns True if none is left."""
+    """Delete versions that were replaced up to this number. Return True if none is left."""
     key = (locked.organization_id, locked.group_id, until_seq + 1, limit)
     rows = await locked.transaction.fetch(_EXPIRED, *key)
     await locked.transaction.execute_many(

@@ -25,7 +25,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 def compare(before: Item, after: Item) -> list[FieldChange]:
-    """Returns the changed fields of two versions, without the approval."""
+    """Return the changed fields of two versions, without the approval."""
     data, tags = _compare_member("data", before, after), _compare_member("tags", before, after)
     rest = _compare_member("source_url", before, after) + _compare_files(before, after)
     if len(data) + len(tags) + len(rest) > MAX_FIELDS:
@@ -37,7 +37,7 @@ def compare(before: Item, after: Item) -> list[FieldChange]:
 
 
 def compare_approval(before: bool, after: bool) -> list[FieldChange]:
-    """Returns the change of the approval, if there is one."""
+    """Return the change of the approval, if there is one."""
     return _differences("$.is_approved", before, after)
 
 
@@ -47,7 +47,7 @@ def _compare_member(name: str, before: Item, after: Item) -> list[FieldChange]:
 
 
 def _compare_files(before: Item, after: Item) -> list[FieldChange]:
-    """Compares the files without their dates: a file elsewhere has the date of each version."""
+    """Compare the files without their dates: a file elsewhere has the date of each version."""
     old, new = (
         [{**file, "create_date": None} for file in item["files"]] for item in (before, after)
     )
@@ -91,12 +91,12 @@ def _elements(before: list[Any], after: list[Any]) -> Iterator[tuple[_Part, Any,
 
 
 def _may_differ(before: Any, after: Any) -> bool:
-    """Returns False for most values that are equal, which then need no path."""
+    """Return False for most values that are equal, which then need no path."""
     return type(before) is not type(after) or type(before) not in _SCALARS or before != after
 
 
 def _join(path: str, part: _Part) -> str | None:
-    """Returns the path of a member or an element; None if it is too long."""
+    """Return the path of a member or an element; None if it is too long."""
     if isinstance(part, int):
         return field_paths.element(path, part)
     if len(path) + len(part) > MAX_PATH_LENGTH:
@@ -105,7 +105,7 @@ def _join(path: str, part: _Part) -> str | None:
 
 
 def _is_equal(before: Any, after: Any) -> bool:
-    """Compares two values that are not both objects, and not both arrays of one length."""
+    """Compare two values that are not both objects, and not both arrays of one length."""
     if isinstance(before, str) or isinstance(after, str):
         return bool(before == after)
     if before is _ABSENT or after is _ABSENT:

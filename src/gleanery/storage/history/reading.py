@@ -80,7 +80,7 @@ class KeptVersion:
         return stored or json_text.canonical_hash(self.item["data"]).hex()
 
     def is_first(self, older: Version | None) -> bool:
-        """Returns True if the output was created with this version.
+        """Return True if the output was created with this version.
 
         ``older`` is the next older version, also of an output that was deleted since then.
         """
@@ -92,14 +92,14 @@ class KeptVersion:
         return date == timestamps.render_microseconds(self.version.seq)
 
     def approved_at(self, position: int) -> bool:
-        """Returns the approval at a position.
+        """Return the approval at a position.
 
         Only the last change of the approval is known. Before it, the approval was the opposite.
         """
         return self._version_at(position).approved
 
     def render(self, position: int) -> bytes:
-        """Returns the item as it was at a position."""
+        """Return the item as it was at a position."""
         return self.entry._replace(version=self._version_at(position)).render(self.text)
 
     def _version_at(self, position: int) -> Version:
@@ -110,7 +110,7 @@ class KeptVersion:
 
 
 def keep_whole(version: Version, item: bytes, created_seq: int | None) -> KeptVersion:
-    """Returns a version whose whole item is stored."""
+    """Return a version whose whole item is stored."""
     text, has_hash_in_text = entries.split(item, version.approved)
     return KeptVersion(version, text, Entry(version, has_hash_in_text, b""), created_seq)
 
@@ -123,7 +123,7 @@ class Limits(NamedTuple):
     now: int
 
     def allow(self, version: Version, newer_count: int) -> bool:
-        """Returns True for a version after this number of newer earlier versions."""
+        """Return True for a version after this number of newer earlier versions."""
         oldest = self.now - self.keep_days * _DAY
         return newer_count < self.keep_versions and version.replaced_seq >= oldest
 
@@ -145,14 +145,14 @@ class Visitor(Protocol):
         """True if no more versions are needed."""
 
     def visit(self, kept: KeptVersion) -> None:
-        """Takes the next version."""
+        """Take the next version."""
 
     def finish(self, end: ChainEnd) -> None:
-        """Takes the end of the chain, unless the visitor is done before."""
+        """Take the end of the chain, unless the visitor is done before."""
 
 
 def decode_segments(segments: Iterable[bytes]) -> Iterator[Entry]:
-    """Yields the entries of segments. Raises CorruptHistory at a damaged one."""
+    """Yield the entries of segments. Raise CorruptHistory at a damaged one."""
     for segment in segments:
         yield from entries.decode(segment)
 
@@ -180,15 +180,15 @@ class Chain:
         return _MAX_SEQ if self._newer is None else self._newer.version.seq
 
     def restore(self, segments: Iterable[bytes], visitor: Visitor) -> None:
-        """Passes the kept versions of segments to the visitor, until it is done."""
+        """Pass the kept versions of segments to the visitor, until it is done."""
         stored = decode_segments(segments)
         while self.restore_some(stored, visitor):
             pass
 
     def restore_some(self, stored: Iterator[Entry], visitor: Visitor) -> bool:
-        """Passes the next kept versions to the visitor, which have about a megabyte together.
+        """Pass the next kept versions to the visitor, which have about a megabyte together.
 
-        Returns True if there can be more of them: other requests compute between two steps.
+        Return True if there can be more of them: other requests compute between two steps.
         """
         restored = 0
         try:
@@ -219,7 +219,7 @@ class Chain:
         visitor.visit(self._newer)
 
     def _is_left_over(self, version: Version) -> bool:
-        """Returns True for a version that was deleted with its whole group, which leaves no entry.
+        """Return True for a version that was deleted with its whole group, which leaves no entry.
 
         A bulk job deletes it later.
         """
@@ -247,9 +247,9 @@ async def read_versions(
     now: int,
     visitor: Visitor,
 ) -> None:
-    """Passes the versions of an output to the visitor, until it is done.
+    """Pass the versions of an output to the visitor, until it is done.
 
-    Raises NotFound if there is no version.
+    Raise NotFound if there is no version.
     """
     group_id = await require_group(database, group)
     limits = await read_limits(database, group_id, now)
@@ -286,7 +286,7 @@ async def _read_chain(
 def _finish(
     visitor: Visitor, expired: Version | None, present: KeptVersion | None, rows: Sequence[Row]
 ) -> None:
-    """Passes the end of the chain to the visitor; ``rows`` has the last approved version."""
+    """Pass the end of the chain to the visitor; ``rows`` has the last approved version."""
     approved = None
     for seq, approval_seq, item, restored in rows:
         # A restore has moved it, so its approval has no position.
@@ -306,7 +306,7 @@ class _Source(NamedTuple):
     group_id: int
 
     async def read_present(self) -> KeptVersion | None:
-        """Reads the present version; returns None if the output is deleted."""
+        """Read the present version; return None if the output is deleted."""
         rows = await self.database.read(_PRESENT, *self._key, _SMALL_BYTES)
         if rows and rows[0][-1] is None:
             rows = await self.database.read_large(_PRESENT, *self._key, page_sizes.UNLIMITED)
@@ -317,7 +317,7 @@ class _Source(NamedTuple):
         return keep_whole(version, item, created_seq)
 
     async def read_segments(self, before: int) -> tuple[list[bytes], int]:
-        """Reads the newest segments before a position. Returns the position of the last one."""
+        """Read the newest segments before a position. Return the position of the last one."""
         rows = await self.database.read(
             _SEGMENTS, *self._key, before, _SEGMENTS_PER_READ, _SMALL_BYTES
         )
@@ -329,7 +329,7 @@ class _Source(NamedTuple):
         return [segment for _, segment in small], small[-1][0] if small else before
 
     async def read_approved(self, before: int) -> Sequence[Row]:
-        """Reads the last approved version of an output, if it began before a position."""
+        """Read the last approved version of an output, if it began before a position."""
         return await self.database.read_large(_APPROVED_VERSION, *self._key, before)
 
     @property
@@ -338,7 +338,7 @@ class _Source(NamedTuple):
 
 
 async def read_limits(database: Database, group_id: int, now: int) -> Limits:
-    """Reads which versions a group keeps."""
+    """Read which versions a group keeps."""
     [[keep_versions, keep_days]] = await database.read(_LIMITS, database.organization_id, group_id)
     return Limits(
         DEFAULT_KEEP_VERSIONS if keep_versions is None else keep_versions,

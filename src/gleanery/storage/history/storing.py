@@ -99,14 +99,14 @@ class LastVersion(NamedTuple):
 
 
 async def read_present(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
-    """Reads the identity and the ``EARLY_COLUMNS`` of outputs."""
+    """Read the identity and the ``EARLY_COLUMNS`` of outputs."""
     return await locked.transaction.fetch_by_keys(identities, _PRESENT, locked.organization_id)
 
 
 async def replaced_entries(
     locked: LockedGroup, replacements: Sequence[tuple[ReplacedOutput, bytes]]
 ) -> NewEntries:
-    """Returns the present versions of outputs as entries, directly before new items replace them.
+    """Return the present versions of outputs as entries, directly before new items replace them.
 
     If they are large, it has written some of them.
     """
@@ -138,7 +138,7 @@ def _replaced_version(output: ReplacedOutput) -> Version:
 async def _read_items(
     locked: LockedGroup, identities: Collection[bytes]
 ) -> dict[bytes, bytes | None]:
-    """Reads items; None stands for a large one."""
+    """Read items; None stands for a large one."""
     rows = await locked.transaction.fetch_by_keys(identities, _ITEMS, locked.organization_id)
     return {row[0]: row[1] for row in rows}
 
@@ -146,7 +146,7 @@ async def _read_items(
 async def read_last_versions(
     locked: LockedGroup, identities: Collection[bytes]
 ) -> Sequence[LastVersion]:
-    """Reads the versions of outputs that are about to be deleted."""
+    """Read the versions of outputs that are about to be deleted."""
     if not locked.keep_versions:
         await forget(locked, identities)
         return ()
@@ -165,7 +165,7 @@ async def read_last_versions(
 async def store_last_versions(
     locked: LockedGroup, versions: Sequence[LastVersion], deletions: Mapping[bytes, int]
 ) -> None:
-    """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
+    """Store the versions of deleted outputs. ``deletions`` has the number of each deletion."""
     ended = NewEntries(locked)
     for identity, segment, entry in versions:
         if identity in deletions:  # else the output is of another group
@@ -175,7 +175,7 @@ async def store_last_versions(
 
 
 async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
-    """Deletes the history of outputs whose next version is not stored in it."""
+    """Delete the history of outputs whose next version is not stored in it."""
     many = [(locked.organization_id, identity) for identity in identities]
     await locked.transaction.execute_many(_DELETE_ALL, many)
 
@@ -210,7 +210,7 @@ class NewEntries:
         """The open segment of each output."""
 
     def add(self, identity: bytes, segment: Segment, entry: Entry) -> None:
-        """Adds an entry to the open segment, or to a new one if that is full or missing."""
+        """Add an entry to the open segment, or to a new one if that is full or missing."""
         segment_seq, count, size = segment
         version, key = entry.version, self._locked.organization_id
         encoded = entries.encode(entry)
@@ -236,7 +236,7 @@ class NewEntries:
 
 
 async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes]) -> None:
-    """Deletes the segments that have only versions beyond the number that the group keeps."""
+    """Delete the segments that have only versions beyond the number that the group keeps."""
     organization_id = locked.organization_id
     rows = await locked.transaction.fetch_by_keys(identities, _SEGMENTS, organization_id)
     newer = Counter[bytes]()

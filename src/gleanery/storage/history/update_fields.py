@@ -90,7 +90,7 @@ class FieldReader:
     """Work of the comparisons until now. If it is too much, the other fields are unknown."""
 
     async def read(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
-        """Returns the fields of each update as JSON text, by its sequence number."""
+        """Return the fields of each update as JSON text, by its sequence number."""
         limits = await read_limits(self.database, self.group_id, self.now)
         step = min(_UPDATES_PER_READ, max(1, _VERSIONS_PER_READ // max(1, limits.keep_versions)))
         texts: dict[int, bytes] = {}
@@ -99,7 +99,7 @@ class FieldReader:
         return texts
 
     async def read_newest(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
-        """Does the same for updates that are not neighbours in the change order.
+        """Do the same for updates that are not neighbours in the change order.
 
         Each is compared with the version before, so the position must be 0.
         """
@@ -129,7 +129,7 @@ class FieldReader:
         return texts
 
     async def _read_stored(self, after: int, until: int) -> Mapping[int, _Stored]:
-        """Reads the histories of the outputs in a range, by the outputs' sequence numbers."""
+        """Read the histories of the outputs in a range, by the outputs' sequence numbers."""
         key = (self.database.organization_id, self.group_id)
         rows = await self.database.read_large(_STORED, *key, after, until, _MAX_SEGMENT_BYTES)
         return _by_seq(rows)
@@ -141,9 +141,9 @@ class FieldReader:
     def _compare_some(
         self, remaining: list[Update], stored: Mapping[int, _Stored], limits: Limits
     ) -> Mapping[int, bytes]:
-        """Compares the last of the remaining updates, and removes them.
+        """Compare the last of the remaining updates, and remove them.
 
-        Stops at one that is compared alone, and after a step, so that other requests compute.
+        Stop at one that is compared alone, and after a step, so that other requests compute.
         """
         texts: dict[int, bytes] = {}
         end = self.work + _STEP_WORK
@@ -159,7 +159,7 @@ class FieldReader:
         return texts
 
     async def _compare_alone(self, update: Update) -> bytes:
-        """Compares an output with a large segment, or one that has changed since it was read."""
+        """Compare an output with a large segment, or one that has changed since it was read."""
         comparison = _Comparison(update, self.position)
         if self.work < _MAX_WORK:
             key = (self.group, update.identity)
@@ -168,7 +168,7 @@ class FieldReader:
         return await self.computations.run(self.database.organization_id, self._encode, comparison)
 
     def _encode(self, comparison: _Comparison) -> bytes:
-        """Returns the fields as text. After that, the versions need no memory."""
+        """Return the fields as text. After that, the versions need no memory."""
         self.work += comparison.work
         text = json_text.encode(comparison.fields())
         if len(text) > self.max_bytes:
@@ -186,7 +186,7 @@ class _Stored(NamedTuple):
 
 
 def _by_seq(rows: Sequence[Row]) -> Mapping[int, _Stored]:
-    """Returns the histories by the sequence numbers of their outputs."""
+    """Return the histories by the sequence numbers of their outputs."""
     stored: dict[int, _Stored] = {}
     newest_first = sorted(rows, key=lambda row: row[2] or 0, reverse=True)
     for seq, version_seq, segment_seq, segment in newest_first:
@@ -197,12 +197,12 @@ def _by_seq(rows: Sequence[Row]) -> Mapping[int, _Stored]:
 
 
 def _is_small(stored: _Stored | None) -> bool:
-    """Returns True if the output has not changed since its update was read, and is all there."""
+    """Return True if the output has not changed since its update was read, and is all there."""
     return stored is not None and None not in stored.segments
 
 
 def _compare(comparison: _Comparison, stored: _Stored, limits: Limits) -> None:
-    """Compares an output that has not changed since its update was read."""
+    """Compare an output that has not changed since its update was read."""
     update = comparison.update
     version = Version(stored.version_seq, update.seq, NOT_REPLACED, 0, update.approved)
     present = keep_whole(version, update.item, update.created_seq)
@@ -265,7 +265,7 @@ class _Comparison:
         return compared + self._restored_bytes // 16
 
     def fields(self) -> list[FieldChange] | None:
-        """Returns the changed fields; None if the earlier version is not kept."""
+        """Return the changed fields; None if the earlier version is not kept."""
         own, earlier = self._own, self._earlier
         if own is None or earlier is None:
             return None

@@ -18,7 +18,7 @@ async def read_item(
     position: int,
     now: int,
 ) -> bytes:
-    """Returns the item. Raises NotFound if the output did not exist, and VersionExpired."""
+    """Return the item. Raise NotFound if the output did not exist, and VersionExpired."""
     search = VersionSearch(position)
     await read_versions(database, computations, group, identity, now, search)
     if search.found is None:
@@ -68,7 +68,7 @@ class VersionSearch:
 
 
 def _creation(oldest: KeptVersion, expired: Version | None) -> int:
-    """Returns the position at which the output was created, or the start of that second."""
+    """Return the position at which the output was created, or the start of that second."""
     if oldest.created_seq is not None:
         return oldest.created_seq
     if oldest.is_first(expired):

@@ -24,7 +24,7 @@ async def read_page(
     limits: PageLimits,
     now: int,
 ) -> ListPage:
-    """Reads the versions before the cursor. Raises NotFound if the output has no version."""
+    """Read the versions before the cursor. Raise NotFound if the output has no version."""
     page = _Page(limits)
     await read_versions(database, computations, group, identity, now, page)
     return page.result()
@@ -72,7 +72,7 @@ class _Page:
     def _add(
         self, kept: KeptVersion, older: KeptVersion | None, next_older: Version | None
     ) -> None:
-        """Adds a version and, before it, the deletion with which it ended."""
+        """Add a version and, before it, the deletion with which it ended."""
         version = kept.version
         if version.is_deleted:
             self._append(version.replaced_seq, _deletion(version))

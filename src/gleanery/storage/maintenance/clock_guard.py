@@ -69,7 +69,7 @@ class ClockGuard:
         self._node_differs = False
 
     async def confirmed_time(self) -> int | None:
-        """Returns the current time, or None while nothing may be deleted."""
+        """Return the current time, or None while nothing may be deleted."""
         reading = await self._clock.read()
         self._compare_with_server(reading)
 
@@ -86,7 +86,7 @@ class ClockGuard:
         return None if state.pause else reading.time
 
     def _next_state(self, stored: str | None, reading: Reading) -> tuple[_State, int]:
-        """Returns the new state, and how far the clock jumped; 0 if it ran steadily."""
+        """Return the new state, and how far the clock jumped; 0 if it ran steadily."""
         if stored is None:  # the first round on this database: nothing confirms the clock yet
             return _State(reading.time, _MAX_PAUSE), 0
         last = _State(**json.loads(stored))
@@ -99,7 +99,7 @@ class ClockGuard:
         return _State(reading.time, pause), jump
 
     def _passed(self, reading: Reading) -> int:
-        """Returns the time since the last round of this process."""
+        """Return the time since the last round of this process."""
         return 0 if self._last_monotonic is None else reading.monotonic - self._last_monotonic
 
     def _compare_with_server(self, reading: Reading) -> None:

@@ -32,7 +32,7 @@ _KEY_OF_VALUE = f"substr(encrypted_value, 1, {FINGERPRINT_BYTES})"
 
 
 def _for_each_kind(sql: str) -> dict[str, str]:
-    """Returns the statement for each table of session records."""
+    """Return the statement for each table of session records."""
     return {
         kind.table: sql.format(table=kind.table, identity=", ".join(kind.identity_columns))
         for kind in _KINDS
@@ -82,7 +82,7 @@ async def _tenants(engine: Engine) -> list[Database]:
 
 
 async def count_by_key(engine: Engine) -> Counter[str]:
-    """Counts the values under each key, by the key's fingerprint."""
+    """Count the values under each key, by the key's fingerprint."""
     counts = Counter[str]()
     for database in await _tenants(engine):
         for kind in _KINDS:
@@ -93,7 +93,7 @@ async def count_by_key(engine: Engine) -> Counter[str]:
 
 
 async def needed_keys(engine: Engine) -> set[str]:
-    """Returns the fingerprints of the keys without which the database must not be served.
+    """Return the fingerprints of the keys without which the database must not be served.
 
     This is the active key. If the database does not name it, the values show their keys.
     """
@@ -102,7 +102,7 @@ async def needed_keys(engine: Engine) -> set[str]:
 
 
 async def begin(database: Database, choose: Callable[[str, str | None], str]) -> str:
-    """Stores the chosen key as the active key, and returns its fingerprint.
+    """Store the chosen key as the active key, and return its fingerprint.
 
     ``choose`` gets the active key and the key of an interrupted rotation. On SQLite it runs while
     no other process can write, so it may change the key file.
@@ -137,7 +137,7 @@ async def retire(
     now: int,
     remove: Callable[[Sequence[str]], None] | None,
 ) -> list[str]:
-    """Removes the old keys that nothing needs at this time; returns their fingerprints.
+    """Remove the old keys that nothing needs at this time; return their fingerprints.
 
     Values, an interrupted rotation and links that are still valid need a key. On SQLite,
     ``remove`` runs while no other process can write. Without it, the operator removes the keys.
@@ -175,7 +175,7 @@ async def reencrypt(
 
 
 async def _wait_for_writers(database: Database, vault: Vault, now: int) -> None:
-    """Waits until no writer of the organization uses an old key; audits the rotation."""
+    """Wait until no writer of the organization uses an old key; audits the rotation."""
 
     async def work(transaction: Transaction) -> None:
         locked = await lock_session_state(transaction, vault, now)
@@ -186,7 +186,7 @@ async def _wait_for_writers(database: Database, vault: Vault, now: int) -> None:
 
 
 async def _batches(database: Database, except_key: bytes) -> AsyncIterator[_Batch]:
-    """Yields all records that are not encrypted with the key of this fingerprint.
+    """Yield all records that are not encrypted with the key of this fingerprint.
 
     A batch is limited in records and in bytes, because a value can be large.
     """
@@ -200,7 +200,7 @@ async def _batches(database: Database, except_key: bytes) -> AsyncIterator[_Batc
 
 
 async def _reencrypt(vault: Vault, batch: _Batch, transaction: Transaction) -> int:
-    """Reads the records again under the lock and re-encrypts them; returns how many failed."""
+    """Read the records again under the lock and re-encrypt them; return how many failed."""
     organization_id, table = transaction.organization_id, batch.kind.table
     locked = await lock_session_state(transaction, vault)
     ids = [(organization_id, row[0]) for row in batch.rows]
@@ -220,12 +220,12 @@ async def _reencrypt(vault: Vault, batch: _Batch, transaction: Transaction) -> i
 
 
 async def count_undecryptable(engine: Engine, vault: Vault) -> int:
-    """Counts the values that no available key can decrypt."""
+    """Count the values that no available key can decrypt."""
     return sum([len(batch.rows) async for batch in _undecryptable(engine, vault)])
 
 
 async def delete_undecryptable(engine: Engine, vault: Vault, now: int) -> int:
-    """Deletes the values that no available key can decrypt; returns how many.
+    """Delete the values that no available key can decrypt; return how many.
 
     Another process may still have a lost key. It must not encrypt with that key meanwhile.
     """
@@ -259,7 +259,7 @@ def _can_decrypt(vault: Vault, batch: _Batch, row: Row) -> bool:
 
 
 async def _delete(batch: _Batch, now: int, transaction: Transaction) -> int:
-    """Deletes records with an unchanged value; another node may have stored a new one."""
+    """Delete records with an unchanged value; another node may have stored a new one."""
     organization_id = transaction.organization_id
     deleted = await transaction.fetch_many(
         _DELETE[batch.kind.table], [(organization_id, row[0], row[1]) for row in batch.rows]

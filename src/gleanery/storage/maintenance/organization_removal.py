@@ -81,7 +81,7 @@ class _Table(NamedTuple):
 
 
 def _of_group(table: str, key: str, identity: str, first: Any, is_counted: bool = False) -> _Table:
-    """Returns the statements of a table with a group; they delete by the ``identity`` columns."""
+    """Return the statements of a table with a group; they delete by the ``identity`` columns."""
     columns = identity.split(", ")
     values = "".join(f" AND {column} = ${n}" for n, column in enumerate(columns, 2))
     return _Table(
@@ -145,7 +145,7 @@ ORDER BY finished_at DESC LIMIT {_WATCHED_DELETIONS}
 
 
 async def begin(database: Database, now: int) -> None:
-    """Records the deletion and revokes all tokens, unless an earlier call has done so."""
+    """Record the deletion and revokes all tokens, unless an earlier call has done so."""
     counts = await organizations.count_records(database)
 
     async def work(transaction: Transaction) -> None:
@@ -165,7 +165,7 @@ async def begin(database: Database, now: int) -> None:
 
 
 async def blob_keys(database: Database) -> list[str]:
-    """Returns some keys whose blobs must be in the store, for a check of its location."""
+    """Return some keys whose blobs must be in the store, for a check of its location."""
     rows = await database.read(_NEXT_BLOBS, database.organization_id, _CHECKED_BLOBS)
     return [row[1] for row in rows]
 
@@ -177,7 +177,7 @@ async def remove(
     clock: Callable[[], int],
     advance: Advance,
 ) -> None:
-    """Removes everything of an organization whose deletion has begun.
+    """Remove everything of an organization whose deletion has begun.
 
     If it is interrupted, a second call continues. Without a ``store``, blobs are not deleted. If it
     may be the store of another database, only blobs that the database names are deleted.
@@ -189,7 +189,7 @@ async def remove(
 
 
 async def _finish(clock: Callable[[], int], transaction: Transaction) -> bool:
-    """Deletes the organization itself. Returns False if late requests have stored rows again."""
+    """Delete the organization itself. Return False if late requests have stored rows again."""
     organization_id = transaction.organization_id
     await transaction.fetch(_LOCK, organization_id)
     if await transaction.fetch(_ANY_ROW, organization_id):
@@ -218,7 +218,7 @@ async def _remove_rows_and_blobs(
 
 
 async def _remove_group(database: Database, group_id: int, name: str, advance: Advance) -> None:
-    """Removes a group after its rows. The lock excludes late writers of the group."""
+    """Remove a group after its rows. The lock excludes late writers of the group."""
 
     async def delete_if_empty(transaction: Transaction) -> bool:
         key = (transaction.organization_id, group_id)
@@ -241,7 +241,7 @@ async def _empty_table(
     queue_key: str | None,
     report: Advance,
 ) -> None:
-    """Deletes the rows of the organization, or of a group, a batch per transaction."""
+    """Delete the rows of the organization, or of a group, a batch per transaction."""
     last = table.first
 
     async def step(transaction: Transaction) -> Sequence[Any]:
@@ -262,7 +262,7 @@ async def _empty_table(
 
 
 async def _release_blobs(transaction: Transaction) -> int:
-    """Makes a batch of blobs unreferenced, after their files are deleted; returns how many."""
+    """Make a batch of blobs unreferenced, after their files are deleted; return how many."""
     organization_id = transaction.organization_id
     rows = await transaction.fetch(_NEXT_BLOBS, organization_id, _BATCH_SIZE)
     await transaction.execute_many(_DELETE_BLOB, [(organization_id, row[0]) for row in rows])
@@ -271,7 +271,7 @@ async def _release_blobs(transaction: Transaction) -> int:
 
 
 async def _delete_blobs(database: Database, store: Blobs | None) -> None:
-    """Deletes the unreferenced blobs from the store, then their rows.
+    """Delete the unreferenced blobs from the store, then their rows.
 
     The first transaction prevents that an unfinished upload is finished.
     """
@@ -296,7 +296,7 @@ async def _delete_blobs(database: Database, store: Blobs | None) -> None:
 
 
 async def pending_removals(engine: Engine, store: Blobs) -> list[Callable[[], Awaitable[None]]]:
-    """Returns a function for each deleted organization with rows, which removes them.
+    """Return a function for each deleted organization with rows, which removes them.
 
     Late requests stored these rows. The position of an audit log goes with its last entry.
     """

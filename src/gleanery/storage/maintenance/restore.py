@@ -45,7 +45,7 @@ async def complete_restore(
     progress: StartProgress,
     notice_seconds: float = 0.0,
 ) -> int:
-    """Runs all steps, in short transactions; returns the number of outputs that were resent.
+    """Run all steps, in short transactions; return the number of outputs that were resent.
 
     Nodes that run are given ``notice_seconds`` to admit no more requests. If it is interrupted, it
     must be run again before the database is served.
@@ -90,7 +90,7 @@ async def _begin_restore(
 
 
 async def _move_groups(restore_time: int, transaction: Transaction) -> None:
-    """Moves the change order of all groups of an organization to the restore time."""
+    """Move the change order of all groups of an organization to the restore time."""
     organization_id = transaction.organization_id
     for sql in _DELETE_TOMBSTONES:
         await transaction.fetch(sql, organization_id, restore_time)

@@ -58,7 +58,7 @@ class RetentionDays(NamedTuple):
 async def sweep(
     engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays, now: int | None
 ) -> None:
-    """Runs one round, in short transactions; safe when several processes do it at the same time.
+    """Run one round, in short transactions; safe when several processes do it at the same time.
 
     Ages are measured at ``now``. If it is None, the clock is not reliable and nothing expires.
     A failed task does not stop the others. All failures are raised together at the end.
@@ -85,7 +85,7 @@ async def sweep(
 async def _deletions(
     engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays, now: int
 ) -> list[Task]:
-    """Returns the tasks that delete data because of its age."""
+    """Return the tasks that delete data because of its age."""
     unused_since = now - keep.unreferenced_files * _DAY
     return [
         partial(idempotency.delete_expired, engine, now - _DAY),
@@ -100,7 +100,7 @@ async def _deletions(
 
 
 async def _expirations(engine: Engine, clock: Clock, now: int) -> list[Task]:
-    """Returns a task for each group with outputs that may have expired."""
+    """Return a task for each group with outputs that may have expired."""
     return [
         _Expiration(engine.for_tenant(organization_id), name, group_id, days, clock, now).run
         for organization_id, name, group_id, days in await engine.for_all_tenants().read(

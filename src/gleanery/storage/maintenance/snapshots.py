@@ -37,7 +37,7 @@ class BlobRecord(NamedTuple):
 
 
 def create(source: Path, target: Path, progress: StartProgress) -> None:
-    """Copies the committed data page by page.
+    """Copy the committed data page by page.
 
     Writers continue meanwhile. The write-ahead log can grow until the copy is complete.
     """
@@ -57,7 +57,7 @@ def _connect(source: Path) -> apsw.Connection:
 
 
 def _begin_snapshot(reader: apsw.Connection) -> None:
-    """Starts the transaction whose view of the data is copied: its first read decides."""
+    """Start the transaction whose view of the data is copied: its first read decides."""
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
 
@@ -74,7 +74,7 @@ def _copy_pages(reader: apsw.Connection, copy: apsw.Connection, progress: StartP
 
 
 def _copy_closed(source: Path, copy: apsw.Connection, progress: StartProgress) -> None:
-    """Copies a database in a read-only folder, where SQLite cannot create its lock file.
+    """Copy a database in a read-only folder, where SQLite cannot create its lock file.
 
     A running service has created that file, so no service was running when this function is
     called. It copies without locks. One that starts meanwhile changes the file at a checkpoint.
@@ -91,7 +91,7 @@ def _copy_closed(source: Path, copy: apsw.Connection, progress: StartProgress) -
 
 
 def _reject_unclosed(source: Path) -> None:
-    """Raises SettingsError if committed data is outside the file, where it would be missed."""
+    """Raise SettingsError if committed data is outside the file, where it would be missed."""
     others = [source.with_name(f"{source.name}-{end}") for end in ("wal", "journal")]
     for other in others:
         if other.exists() and other.stat().st_size:
@@ -108,7 +108,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 def _check_schema(reader: apsw.Connection) -> None:
-    """Raises SettingsError unless the schema is this program's."""
+    """Raise SettingsError unless the schema is this program's."""
     tables = reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchall()
     applied = reader.execute(migrations.NEWEST_APPLIED).get if tables else 0
     migrations.check("sqlite", SchemaState(applied, applied), accept_compatible=False)
@@ -121,17 +121,17 @@ class Snapshot:
         self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
 
     def close(self) -> None:
-        """Closes the database and removes its write-ahead log: one file has all data."""
+        """Close the database and remove its write-ahead log: one file has all data."""
         self._connection.pragma("journal_mode", "delete")
         self._connection.close()
 
     def integrity_error(self) -> str | None:
-        """Returns the first error that SQLite's integrity check finds."""
+        """Return the first error that SQLite's integrity check finds."""
         result = self._connection.execute("PRAGMA integrity_check(1)").get
         return None if result == "ok" else " ".join(str(result).split())
 
     def key_fingerprint(self) -> str:
-        """Returns the fingerprint of the active key; empty if there is none."""
+        """Return the fingerprint of the active key; empty if there is none."""
         return str(self._connection.execute(_KEY_FINGERPRINT).get or "")
 
     def blobs(self) -> list[BlobRecord]:
@@ -139,7 +139,7 @@ class Snapshot:
         return [BlobRecord(*row) for row in rows]
 
     def delete_if_unreferenced(self, blob: BlobRecord) -> bool:
-        """Deletes a blob's record unless outputs reference its files. Returns True if deleted."""
+        """Delete a blob's record unless outputs reference its files. Return True if deleted."""
         key = (blob.organization_id, blob.checksum)
         self._execute(_DELETE_UNREFERENCED_FILES, key)
         file_count = self._execute(_COUNT_FILES, key).get

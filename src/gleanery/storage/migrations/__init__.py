@@ -55,7 +55,7 @@ class Migration:
 
 @cache
 def known(engine: str) -> tuple[Migration, ...]:
-    """Returns all migrations of an engine by number; ``0001_initial.sql`` is number 1."""
+    """Return all migrations of an engine by number; ``0001_initial.sql`` is number 1."""
     found = []
     for file in files(__package__).joinpath(engine).iterdir():
         if file.name.endswith(".sql"):
@@ -66,7 +66,7 @@ def known(engine: str) -> tuple[Migration, ...]:
 
 
 def declared_compatibility(sql: str) -> int | None:
-    """Returns the number in the first line of a migration; None if there is none."""
+    """Return the number in the first line of a migration; None if there is none."""
     declaration = _DECLARATION.match(sql)
     return None if declaration is None else int(declaration[1])
 
@@ -76,12 +76,12 @@ def newest(engine: str) -> int:
 
 
 def pending(engine: str, applied: int) -> tuple[Migration, ...]:
-    """Returns the migrations that are missing after this many."""
+    """Return the migrations that are missing after this many."""
     return known(engine)[applied:]
 
 
 async def read_state(engine: str, fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> SchemaState:
-    """Reads the schema from the table of migrations."""
+    """Read the schema from the table of migrations."""
     [[number]] = await fetch(NEWEST_APPLIED)
     if number <= newest(engine):  # an older schema may lack the column
         return SchemaState(number, number)
@@ -90,12 +90,12 @@ async def read_state(engine: str, fetch: Callable[[str], Awaitable[Sequence[Row]
 
 
 def is_newer_and_compatible(engine: str, schema: SchemaState) -> bool:
-    """Returns True if this program can serve a schema that it does not know."""
+    """Return True if this program can serve a schema that it does not know."""
     return schema.compatible_from <= newest(engine) < schema.number
 
 
 def difference(engine: str, schema: SchemaState) -> str | None:
-    """Returns how the schema differs from this program's; None if it is the same."""
+    """Return how the schema differs from this program's; None if it is the same."""
     needed = newest(engine)
     if schema.number == needed:
         return None
@@ -108,30 +108,30 @@ def difference(engine: str, schema: SchemaState) -> str | None:
 
 
 def mismatch(engine: str, schema: SchemaState) -> str | None:
-    """Returns why this program cannot serve the schema; None if it can."""
+    """Return why this program cannot serve the schema; None if it can."""
     return None if is_newer_and_compatible(engine, schema) else difference(engine, schema)
 
 
 def compatibility_warning(engine: str, schema: SchemaState) -> str | None:
-    """Returns a sentence about a newer schema that this program can serve."""
+    """Return a sentence about a newer schema that this program can serve."""
     return difference(engine, schema) if is_newer_and_compatible(engine, schema) else None
 
 
 def check(engine: str, schema: SchemaState, accept_compatible: bool) -> None:
-    """Raises SettingsError unless the schema is this program's, or compatible if accepted."""
+    """Raise SettingsError unless the schema is this program's, or compatible if accepted."""
     find = mismatch if accept_compatible else difference
     if problem := find(engine, schema):
         raise SettingsError(problem)
 
 
 def reject_newer(engine: str, schema: SchemaState, accept_compatible: bool) -> None:
-    """Does the same, but accepts an older schema."""
+    """Do the same, but accept an older schema."""
     if schema.number > newest(engine):
         check(engine, schema, accept_compatible)
 
 
 async def _reject_other_history(engine: str, transaction: Transaction) -> None:
-    """Raises SettingsError if other migrations were applied under the same numbers."""
+    """Raise SettingsError if other migrations were applied under the same numbers."""
     names = {migration.number: migration.name for migration in known(engine)}
     for number, name in await transaction.fetch(_APPLIED):
         if names.get(number, name) != name:
@@ -142,7 +142,7 @@ async def _reject_other_history(engine: str, transaction: Transaction) -> None:
 
 
 def expected_names(engine: str, applied: int) -> set[str]:
-    """Returns the tables, indexes and triggers that exist after this many migrations."""
+    """Return the tables, indexes and triggers that exist after this many migrations."""
     names = set[str]()
     for migration in known(engine)[:applied]:
         for action, name in _DEFINITION.findall(migration.sql):
@@ -151,9 +151,9 @@ def expected_names(engine: str, applied: int) -> set[str]:
 
 
 async def apply(engine: str, transaction: Transaction, accept_compatible: bool) -> int:
-    """Applies missing migrations. The caller excludes other processes that do the same.
+    """Apply missing migrations. The caller excludes other processes that do the same.
 
-    Returns the number of the newest one that was already applied.
+    Return the number of the newest one that was already applied.
     """
     await transaction.run_script(_CREATE_TABLE)
     await _reject_other_history(engine, transaction)

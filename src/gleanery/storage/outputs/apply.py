@@ -247,7 +247,7 @@ async def _record_statistics(
 
 
 async def _fetch(locked: LockedGroup, outputs: Sequence[PreparedOutput]) -> RowsByIdentity:
-    """Reads the rows of parsed outputs, which may have changed; of many also their versions."""
+    """Read the rows of parsed outputs, which may have changed; of many also their versions."""
     identities = {output.identity for output in outputs}
     with_versions = len(identities) >= _MIN_EARLY and locked.keep_versions
     return await _fetch_rows(
@@ -263,7 +263,7 @@ async def _fetch_unparsed(locked: LockedGroup, outputs: Sequence[UnparsedOutput]
 
 
 async def _read_replaced(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
-    """Reads the versions that the batch replaces, unless they were read with the rows."""
+    """Read the versions that the batch replaces, unless they were read with the rows."""
     if locked.keep_versions:
         missing = {
             row.identity: row for row in changed if not row.is_new and row.version_seq is None
@@ -283,7 +283,7 @@ async def _fetch_rows(
 async def _apply_pending_job(
     locked: LockedGroup, stored: RowsByIdentity, unchanged: UnchangedRows
 ) -> None:
-    """Applies an unfinished bulk job first: it does not cover the outputs' new sequence numbers."""
+    """Apply an unfinished bulk job first: it does not cover the outputs' new sequence numbers."""
     bulk_job = await locked.pending_bulk_job()
     if bulk_job is None:
         return
@@ -304,7 +304,7 @@ async def _apply_pending_job(
 def _check_unparsed(
     stored: UnchangedRows, outputs: Sequence[UnparsedOutput | PreparedOutput]
 ) -> None:
-    """Raises UnparsedChanged unless every unparsed output is stored with the same bytes.
+    """Raise UnparsedChanged unless every unparsed output is stored with the same bytes.
 
     An output that an older program has stored is parsed, because its fields are not counted.
     """
@@ -327,7 +327,7 @@ def _is_stored(stored: UnchangedRows, output: UnparsedOutput) -> bool:
 
 
 def _differs(row: OutputRow | None, output: PreparedOutput) -> bool:
-    """Returns True if a client can see a difference."""
+    """Return True if a client can see a difference."""
     return row is None or row.content_hash != output.content_hash
 
 
@@ -339,7 +339,7 @@ def _apply_output(
     new_ids: Iterator[int],
     changed: list[OutputRow],
 ) -> OutputResult:
-    """Changes the row of one output, or adds one, and reports the kind of change."""
+    """Change the row of one output, or add one, and report the kind of change."""
     row = stored.get(output.identity)
     if row is None:
         row = _new_row(output, jobs[output.job], next(new_ids))
@@ -383,7 +383,7 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
 def _issue_numbers(
     locked: LockedGroup, changed: Collection[OutputRow], repetitions: _Repetitions | None
 ) -> None:
-    """Gives the changed rows their numbers, in this order. The first round issues those of all."""
+    """Give the changed rows their numbers, in this order. The first round issues those of all."""
     locked.count_value_changes(len(changed))
     numbers = repetitions.numbers if repetitions else {}
     if not numbers:
@@ -412,7 +412,7 @@ def _result(
 
 
 def summarize(results: Sequence[OutputResult], batch: PreparedBatch | Batch) -> IngestResult:
-    """Returns the response. Only a batch that skips invalid elements lists those."""
+    """Return the response. Only a batch that skips invalid elements lists those."""
     counts = Counter(result["change"] for result in results)
     response = IngestResult(
         created=counts["created"],

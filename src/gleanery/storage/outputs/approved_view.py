@@ -61,7 +61,7 @@ class Removal(NamedTuple):
 
 
 async def copy_approved(locked: LockedGroup, identities: Iterable[bytes]) -> None:
-    """Copies approved outputs, before new values replace them.
+    """Copy approved outputs, before new values replace them.
 
     Each copy takes over the references to files.
     """
@@ -72,14 +72,14 @@ async def copy_approved(locked: LockedGroup, identities: Iterable[bytes]) -> Non
 async def copies_stored_until(
     locked: LockedGroup, identities: Collection[bytes], seq: int
 ) -> set[bytes]:
-    """Returns the outputs of which the view has a copy that was stored up to this number."""
+    """Return the outputs of which the view has a copy that was stored up to this number."""
     key = (locked.organization_id, seq)
     rows = await locked.transaction.fetch_by_keys(identities, _STORED_UNTIL, *key)
     return {identity for [identity] in rows}
 
 
 async def delete_copies(locked: LockedGroup, identities: Collection[bytes]) -> None:
-    """Deletes the copies of these outputs, and their references to files."""
+    """Delete the copies of these outputs, and their references to files."""
     deleted = await locked.transaction.fetch_by_keys(
         identities, _DELETE_COPY, locked.organization_id
     )
@@ -91,9 +91,9 @@ async def delete_copies(locked: LockedGroup, identities: Collection[bytes]) -> N
 
 
 async def resend_copies(locked: LockedGroup, until_seq: int) -> int:
-    """Gives the first copies up to this number new ones, so that clients read them again.
+    """Give the first copies up to this number new ones, so that clients read them again.
 
-    Returns the number of copies.
+    Return the number of copies.
     """
     group_key = (locked.organization_id, locked.group_id)
     rows = await locked.transaction.fetch(_RANGE, *group_key, until_seq, _BATCH_SIZE)
@@ -108,7 +108,7 @@ async def resend_copies(locked: LockedGroup, until_seq: int) -> int:
 
 
 async def add_tombstones(locked: LockedGroup, removals: Sequence[Removal]) -> None:
-    """Records removals from the view."""
+    """Record removals from the view."""
     group_key = (locked.organization_id, locked.group_id)
     await locked.transaction.execute_many(
         _INSERT_TOMBSTONE, [(*group_key, *removal) for removal in removals]

@@ -64,7 +64,7 @@ class Position:
 
     @classmethod
     def from_cursor(cls, cursor: int, now: int) -> Position:
-        """Decodes a cursor. The day is wrong if the client paused for 715 days in its catch-up."""
+        """Decode a cursor. The day is wrong if the client paused for 715 days in its catch-up."""
         if not _CATCHING_UP <= cursor < FIRST_SEQ:
             return cls(cursor)
         day, milliseconds = divmod(cursor - _CATCHING_UP, _MILLISECONDS)
@@ -85,7 +85,7 @@ class Position:
         return _CATCHING_UP + day * _MILLISECONDS + milliseconds
 
     def at(self, seq: int) -> Position:
-        """Returns the position of the same client directly after this change.
+        """Return the position of the same client directly after this change.
 
         A client that catches up has passed the start of its catch-up after the changes of earlier
         days. Before that, its position is the end of the millisecond.
@@ -95,7 +95,7 @@ class Position:
         return Position(seq - seq % _MILLISECOND + _MILLISECOND - 1, self.started)
 
     def before(self, seq: int) -> Position:
-        """Returns the position from which the same client receives what follows this change.
+        """Return the position from which the same client receives what follows this change.
 
         A client that catches up receives the other changes of the millisecond again.
         """
@@ -135,7 +135,7 @@ async def read_feed(
     now: int,
     hold: Hold = hold_nothing,
 ) -> Feed:
-    """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
+    """Read the changes after the cursor, oldest first. An output appears once, as it is now."""
     source = feed_sources.BY_VIEW[query.view]
     group_id, purged, clock, restored = await _read_group(database, source, group)
     known = Position.from_cursor(cursor, now)
@@ -196,7 +196,7 @@ class _Part(NamedTuple):
 
 
 async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int, hold: Hold) -> _Found:
-    """Reads changes. One row more than the limit shows if there are further changes."""
+    """Read changes. One row more than the limit shows if there are further changes."""
     limit = part.limit
     max_small_bytes = max_bytes // page_sizes.LINK_GROWTH
     max_item_bytes = page_sizes.max_item_bytes(max_small_bytes, limit)
@@ -210,7 +210,7 @@ async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int, hold: Hol
 
 
 def _is_small(rows: Sequence[Row], max_bytes: int, frame_bytes: int) -> bool:
-    """Returns False if an item was left out because of its length, or if all are too long."""
+    """Return False if an item was left out because of its length, or if all are too long."""
     size = len(rows) * frame_bytes
     for _, _, item, _, _, job in rows:
         if item is None and job is None:
@@ -222,7 +222,7 @@ def _is_small(rows: Sequence[Row], max_bytes: int, frame_bytes: int) -> bool:
 async def _read_large_feed(
     part: _Part, max_bytes: int, frame_bytes: int, hold: Hold, earlier_bytes: int = 0
 ) -> _Found:
-    """Reads the sizes of the changes, and then as many changes as fit, in chunks.
+    """Read the sizes of the changes, and then as many changes as fit, in chunks.
 
     Other requests run between two chunks. An output that changes meanwhile is in the next feed.
     Therefore there is a next feed if a change is missing.
@@ -245,7 +245,7 @@ async def _read_large_feed(
 async def _with_whole_millisecond(
     part: _Part, position: Position, found: _Found, hold: Hold
 ) -> _Found:
-    """Adds the rest of the last millisecond if the client catches up.
+    """Add the rest of the last millisecond if the client catches up.
 
     A cursor of such a client has a resolution of a millisecond.
     """
@@ -273,7 +273,7 @@ def _without_returned(found: _Found) -> _Found:
 
 
 async def _with_fields(found: _Found, reader: FieldReader) -> _Found:
-    """Adds the changed fields to the item of each update."""
+    """Add the changed fields to the item of each update."""
     chunks: list[Sequence[Row]] = []
     for rows in found.chunks:
         updates = [
@@ -299,7 +299,7 @@ async def _read_group(database: Database, source: FeedSource, group: str) -> Row
 
 
 def _not_before(position: Position, changed_after: int | None) -> Position:
-    """Returns the position, or a later one if the client wants only later changes."""
+    """Return the position, or a later one if the client wants only later changes."""
     if changed_after is None or changed_after - 1 <= position.seq:
         return position
     return Position(changed_after - 1, position.started)
@@ -308,7 +308,7 @@ def _not_before(position: Position, changed_after: int | None) -> Position:
 def _check(
     position: Position, purged: int, restored: str | None, now: int, parameter: str
 ) -> Position:
-    """Returns the position. Raises CursorExpired if its client could miss a deletion."""
+    """Return the position. Raise CursorExpired if its client could miss a deletion."""
     restore_time = int(restored or 0)
     if position == Position(0):  # no output is older than the restore
         return Position(0, now - now % _DAY) if purged > restore_time else position
@@ -327,7 +327,7 @@ def _frame_bytes(group: str) -> int:
 async def _render_chunks(
     found: _Found, position: Position, end: Position, group: str
 ) -> list[bytes]:
-    """Returns the JSON text of each chunk, with a comma before each chunk but the first."""
+    """Return the JSON text of each chunk, with a comma before each chunk but the first."""
     parts: list[bytes] = []
     group_text = json_text.encode(group).decode()
     for rows in found.chunks:
@@ -343,7 +343,7 @@ async def _render_chunks(
 
 
 def _render(rows: Sequence[Row], cursors: Sequence[int], group: str) -> bytes:
-    """Returns the changes as JSON text. Only the frame of each change is composed as text."""
+    """Return the changes as JSON text. Only the frame of each change is composed as text."""
     pieces: list[bytes] = []
     for (seq, created_seq, item, id_, identity, job), cursor in zip(rows, cursors, strict=True):
         output_id = identity.hex()
@@ -365,7 +365,7 @@ def _render(rows: Sequence[Row], cursors: Sequence[int], group: str) -> bytes:
 
 
 async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
-    """Returns one task per feed that has tombstones from before this time: it deletes them."""
+    """Return one task per feed that has tombstones from before this time: it deletes them."""
     everyone = engine.for_all_tenants()
     return [
         partial(_purge, engine.for_tenant(organization_id), source, name, group_id, before)
@@ -377,7 +377,7 @@ async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Await
 async def _purge(
     database: Database, source: FeedSource, group: str, group_id: int, before: int
 ) -> None:
-    """Deletes tombstones; from then on, cursors from before them are rejected.
+    """Delete tombstones; from then on, cursors from before them are rejected.
 
     The tombstones of deleted outputs take their history with them.
     """

@@ -62,7 +62,7 @@ class Export:
         self._sent = OutputIds()
 
     async def lines(self) -> AsyncGenerator[bytes]:
-        """Yields lines, several at a time. Holds nothing in the database while it is suspended."""
+        """Yield lines, several at a time. Hold nothing in the database while it is suspended."""
         limit = _FIRST_LIMIT
         while True:
             step = await self._read_step(limit)
@@ -77,7 +77,7 @@ class Export:
             limit = max(1, min(limit * _STEP_BYTES // size, _MAX_LIMIT))
 
     def _choose_lines(self, lines: Lines) -> bytes:
-        """Returns the lines of the outputs that existed at the beginning and are not yet sent."""
+        """Return the lines of the outputs that existed at the beginning and are not yet sent."""
         if lines.last_seq <= self.cursor and lines.ids[-1] != _STOPPED:
             # All these outputs existed at the beginning, and none of them was sent before.
             self._sent.add_all(lines.ids)
@@ -105,7 +105,7 @@ class Export:
         return _Step(lines, lines.last_seq, is_last=len(lines.ids) < limit)
 
     async def _read_large_step(self, limit: int) -> _Step:
-        """Reads the sizes of the outputs, and then as many outputs as fit, but at least one.
+        """Read the sizes of the outputs, and then as many outputs as fit, but at least one.
 
         An output that changes between both reads moves to the end of the order.
         """
@@ -127,7 +127,7 @@ class Export:
         return _Step(lines, lines.last_seq - 1 if is_stopped else until)
 
     def _values(self, limit: int) -> tuple[int | str | bytes, ...]:
-        """Returns the values of the parameters that all searches have."""
+        """Return the values of the parameters that all searches have."""
         values = (self._database.organization_id, self._group, self._position)
         steps = (max_steps(limit),) if self._search.has_steps else ()
         return (*values, *self._filter_values, *steps)
@@ -158,7 +158,7 @@ class OutputIds:
         self._blocks: dict[int, array[int] | bytearray] = {}
 
     def add(self, id_: int) -> bool:
-        """Adds an id. Returns False if the set has it already."""
+        """Add an id. Return False if the set has it already."""
         number, low = id_ >> _BLOCK_BITS, id_ & (_BLOCK_IDS - 1)
         block = self._blocks.get(number)
         if block is None:
@@ -176,7 +176,7 @@ class OutputIds:
         return is_new
 
     def add_all(self, ids: Sequence[int]) -> None:
-        """Adds ids that the set does not have. Consecutive ids are added 50 times as fast."""
+        """Add ids that the set does not have. Consecutive ids are added 50 times as fast."""
         lowest, stop = min(ids), max(ids) + 1
         if stop - lowest > len(ids):
             for id_ in ids:
@@ -189,7 +189,7 @@ class OutputIds:
             lowest += count
 
     def _add_range(self, number: int, low: int, count: int) -> None:
-        """Adds consecutive ids to one block."""
+        """Add consecutive ids to one block."""
         block = self._blocks.setdefault(number, array("H"))
         if isinstance(block, array) and len(block) + count <= _MAX_LISTED:
             block.extend(range(low, low + count))
@@ -202,7 +202,7 @@ class OutputIds:
             bitmap[bit >> 3] |= 1 << (bit & 7)
 
     def _to_bitmap(self, number: int) -> bytearray:
-        """Returns the bitmap of a block, which may have been a list or missing."""
+        """Return the bitmap of a block, which may have been a list or missing."""
         block = self._blocks.get(number, array("H"))
         if isinstance(block, bytearray):
             return block

@@ -83,7 +83,7 @@ UPDATE groups SET {purged_seq} = $3 WHERE organization_id = $1 AND id = $2 AND {
 
 
 def _merge(*parts: str) -> str:
-    """Returns one statement, so that no output is missed while it moves between two tables."""
+    """Return one statement, so that no output is missed while it moves between two tables."""
     return f"{' UNION ALL '.join(parts)} ORDER BY seq LIMIT $5"
 
 

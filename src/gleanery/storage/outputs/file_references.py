@@ -18,7 +18,7 @@ _FILE_NOT_FOUND = "Your organization has no file with this id"
 async def reference_files(
     locked: LockedGroup, stored: Collection[OutputRow], changed: Sequence[PreparedOutput]
 ) -> None:
-    """Renders the files that the new values reference, and updates the files' reference counts."""
+    """Render the files that the new values reference, and update the files' reference counts."""
     requested = {file.id for output in changed for file in output.files if file.id is not None}
     affected = [
         (row, row.new_value)

@@ -62,7 +62,7 @@ class Extent(NamedTuple):
 
 
 async def read_extent(database: Database, group: str, filters: OutputFilters) -> Extent:
-    """Reads the positions between which the outputs are. Only the filter of the job counts."""
+    """Read the positions between which the outputs are. Only the filter of the job counts."""
     wide = OutputFilters(job_id=filters.job_id, view=filters.view)
     newest = await _first(database, group, wide, NEWEST_FIRST, END)
     oldest = await _first(database, group, wide, OLDEST_FIRST, position_before(filters))
@@ -89,7 +89,7 @@ async def read_older(
     max_bytes: int,
     visit: Visit,
 ) -> GridRange:
-    """Reads the outputs before a position, newest first."""
+    """Read the outputs before a position, newest first."""
     bound = position_before(filters)
     page = _Page(database, group, filters, NEWEST_FIRST, limit, max_bytes)
     found = await page.read(before, lambda seq: seq > bound, visit)
@@ -107,7 +107,7 @@ async def read_newer(
     max_bytes: int,
     visit: Visit,
 ) -> GridRange:
-    """Reads the outputs after a position, oldest first."""
+    """Read the outputs after a position, oldest first."""
     start = max(after, position_before(filters))
     page = _Page(database, group, filters, OLDEST_FIRST, limit, max_bytes)
     found = await page.read(start, lambda _: True, visit)
@@ -132,7 +132,7 @@ class _Page(NamedTuple):
     max_bytes: int
 
     async def read(self, position: int, is_wanted: Callable[[int], bool], visit: Visit) -> _Found:
-        """Reads the sizes of the items, and then as many items as fit, in parts."""
+        """Read the sizes of the items, and then as many items as fit, in parts."""
         search, values = search_for(self.filters, self.direction)
         if search.has_steps:
             values = (*values, max_steps(self.limit))
@@ -150,7 +150,7 @@ class _Page(NamedTuple):
     async def _read_part(
         self, search: Search, position: int, values: Sequence[object], part: Sequence[Row]
     ) -> list[Version]:
-        """Reads the versions of a part. One that has changed meanwhile is left out."""
+        """Read the versions of a part. One that has changed meanwhile is left out."""
         seqs = {seq for seq, _ in part}
         key = (self.database.organization_id, self.group, position, *values, len(part), part[-1][0])
         # Rows that change between both reads leave their place. Then others, which may be large,

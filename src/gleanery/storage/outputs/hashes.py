@@ -42,7 +42,7 @@ def sent_hash(raw_hash: bytes, content_hash: bytes) -> bytes:
 
 
 def has_same_bytes(raw_hash: bytes, stored_sent_hash: bytes, stored_content_hash: bytes) -> bool:
-    """Returns True if the stored output was last sent in the bytes with this hash."""
+    """Return True if the stored output was last sent in the bytes with this hash."""
     return bool(raw_hash) and stored_sent_hash == sent_hash(raw_hash, stored_content_hash)
 
 
@@ -56,7 +56,7 @@ def url_hash(source_url: str, identity_format: int) -> bytes:
 
 
 def parse_output_id(text: str) -> bytes:
-    """Returns the identity; empty, which no output has, if the text is not an ``output_id``."""
+    """Return the identity; empty, which no output has, if the text is not an ``output_id``."""
     return bytes.fromhex(text) if _OUTPUT_ID.fullmatch(text) else b""
 
 
@@ -89,7 +89,7 @@ class IdentityHasher:
         return start + sha256(hashed + hexlify(key_hash)).digest()[: self._rest_bytes]
 
     def _add_job(self, job: str) -> tuple[bytes, bytes]:
-        """Encodes what the outputs of a job share: the start of the identity, and hashed bytes."""
+        """Encode what the outputs of a job share: the start of the identity, and hashed bytes."""
         hashed = self._group_prefix + length_prefixed(job)
         start = self._start + sha256(hashed).digest()[: self._job_bytes]
         self._jobs[job] = start, hashed + _KEY_HASH_LENGTH
@@ -97,7 +97,7 @@ class IdentityHasher:
 
 
 def _is_null(value: Any) -> bool:
-    """Returns True for null and for an array or object that contains nothing but null.
+    """Return True for null and for an array or object that contains nothing but null.
 
     Scrapers write null for a value that they did not find, so it identifies nothing.
     """

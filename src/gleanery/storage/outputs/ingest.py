@@ -56,7 +56,7 @@ async def store_batch(
     idempotency_key: str | None = None,
     lists_results: bool = True,
 ) -> IngestResult:
-    """Stores the batch; an output gets a new sequence number only if it is new or changed.
+    """Store the batch; an output gets a new sequence number only if it is new or changed.
 
     A repeated request with the same idempotency key gets the response of the first one, but
     without results unless ``lists_results``.
@@ -103,7 +103,7 @@ async def store_large_batch(
     idempotency_key: str | None = None,
     lists_results: bool = True,
 ) -> IngestResult:
-    """Stores a large batch, which is prepared in another process; else like ``store_batch``."""
+    """Store a large batch, which is prepared in another process; else like ``store_batch``."""
     missing = SkippedElements()  # outputs that reference unknown files
     while True:
         rules = await read_rules(database, group)
@@ -150,7 +150,7 @@ async def _skip_violations(
     schema: str,
     response: PreparationResponse,
 ) -> PreparationResponse:
-    """Removes the outputs that violate the schema, or raises InvalidRequest."""
+    """Remove the outputs that violate the schema, or raise InvalidRequest."""
     values = [json_text.as_fragment(large.data_json) for large in response.outputs]
     positions = [large.output.position for large in response.outputs]
     validation = partial(schema_validator.violations, organization_id, schema)
@@ -168,7 +168,7 @@ async def _write(
     work: Callable[[Transaction], Awaitable[IngestResult]],
     group: str,
 ) -> IngestResult:
-    """Writes a batch. Each organization writes one large batch at a time."""
+    """Write a batch. Each organization writes one large batch at a time."""
     if len(batch.outputs) < _LARGE_WRITE:
         return await database.write(work, queue_key=group)
     async with computations.large_write(database.organization_id):
@@ -182,7 +182,7 @@ async def _prepare(
     group: str,
     batch: Batch,
 ) -> PreparedBatch:
-    """Prepares the batch under the group's current rules.
+    """Prepare the batch under the group's current rules.
 
     Parsing, hashing and rendering a long batch take time: in a thread they do not delay other
     requests.
@@ -200,7 +200,7 @@ async def _prepare(
 
 
 async def _is_first_unchanged(database: Database, batch: Batch, identities: IdentityHasher) -> bool:
-    """Returns True if the first output is stored with the same bytes, as most others then are."""
+    """Return True if the first output is stored with the same bytes, as most others then are."""
     first = batch.outputs[0]
     identity = identities.identity(first.job_id, identities.key_hash(first))
     stored = await database.read(_HASHES, database.organization_id, identity)

@@ -85,7 +85,7 @@ class PreparationResponse(msgspec.Struct):
     def skip(
         self, positions: Collection[int], details: Sequence[ErrorDetail]
     ) -> PreparationResponse:
-        """Removes the outputs at these positions, which have these errors."""
+        """Remove the outputs at these positions, which have these errors."""
         assert self.skipped is not None
         skipped = self.skipped.add(positions, details)
         kept = [large for large in self.outputs if large.output.position not in positions]
@@ -114,7 +114,7 @@ _decode_output = msgspec.msgpack.Decoder(LargePreparedOutput).decode
 
 
 def _decode_response(message: bytes) -> PreparationResponse:
-    """Decodes the outputs one by one, so that other threads can run in between."""
+    """Decode the outputs one by one, so that other threads can run in between."""
     frame = _decode_frame(message)
     outputs = [_decode_output(output) for output in frame.outputs]
     return PreparationResponse(
@@ -130,7 +130,7 @@ class LargeBatches:
         self._turns = FairSemaphore(1, _QUEUE_SECONDS, _TOO_MANY_BATCHES)
 
     async def prepare(self, request: PreparationRequest) -> PreparationResponse:
-        """Prepares the batch. Raises InvalidRequest with every error of the batch."""
+        """Prepare the batch. Raise InvalidRequest with every error of the batch."""
         message = await asyncio.to_thread(msgspec.msgpack.encode, request)
         async with self._turns.held_for(request.organization_id):
             text = await self._send_until_served(message)
@@ -147,7 +147,7 @@ class LargeBatches:
             await process.wait()
 
     async def _send_until_served(self, message: bytes) -> bytes:
-        """Returns the response.
+        """Return the response.
 
         A process that is not new may have ended before, so the message is sent once more.
         """
@@ -161,7 +161,7 @@ class LargeBatches:
                     raise Unavailable(_NOT_PREPARED) from error
 
     async def _send(self, message: bytes) -> bytes:
-        """Sends a message and returns the response. A process that fails is ended."""
+        """Send a message and return the response. A process that fails is ended."""
         is_complete = False
         try:
             async with asyncio.timeout(_RESPONSE_SECONDS):

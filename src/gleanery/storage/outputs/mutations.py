@@ -64,7 +64,7 @@ class SeqRange(NamedTuple):
     limit: int
 
     def first_step(self, rows: Sequence[Row]) -> tuple[Sequence[Row], int | None]:
-        """Returns the first outputs of the range, which one transaction can change.
+        """Return the first outputs of the range, which one transaction can change.
 
         Also returns the sequence number after which the rest of the range begins; None if there is
         no rest. The last column of a row is the size of the output.
@@ -114,7 +114,7 @@ async def approve_outputs(
 async def _set_approval(
     locked: LockedGroup, rows: Iterable[Row], approved: bool, as_of: int
 ) -> None:
-    """Sets the approval of outputs. If it changes, an output gets a new number."""
+    """Set the approval of outputs. If it changes, an output gets a new number."""
     locked.refresh_time()
     outputs = [_StoredOutput(*row) for row in rows]
     later = [output for output in outputs if output.version_seq > as_of]
@@ -140,7 +140,7 @@ async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> Non
 
 
 async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
-    """Removes outputs from the view. One with a newer value keeps its place in the full order."""
+    """Remove outputs from the view. One with a newer value keeps its place in the full order."""
     updates, removals = [], []
     for output in outputs:
         if output.approved:
@@ -162,7 +162,7 @@ async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> N
 
 
 def _copied(outputs: Iterable[_StoredOutput]) -> list[bytes]:
-    """Returns the outputs of which the view has an earlier version."""
+    """Return the outputs of which the view has an earlier version."""
     return [output.identity for output in outputs if output.view_seq and not output.approved]
 
 
@@ -173,9 +173,9 @@ def _seq_update(
 
 
 async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
-    """Gives outputs of the group new sequence numbers, so that clients read them again.
+    """Give outputs of the group new sequence numbers, so that clients read them again.
 
-    Returns the number of outputs.
+    Return the number of outputs.
     """
     found = await locked.transaction.fetch(
         _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
@@ -192,9 +192,9 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
 
 
 async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRange) -> int | None:
-    """Deletes outputs of the job, or of the whole group.
+    """Delete outputs of the job, or of the whole group.
 
-    Returns the number after which the rest of the range begins, or None.
+    Return the number after which the rest of the range begins, or None.
     """
     group_key = (locked.organization_id, locked.group_id)
     if job_id is None:
@@ -213,7 +213,7 @@ async def delete(
     is_whole_group: bool = False,
     is_bulk: bool = False,
 ) -> int:
-    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed.
+    """Delete outputs of the group, and store a tombstone of each. Return how many existed.
 
     Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
     """
@@ -249,7 +249,7 @@ async def delete(
 
 
 async def delete_output(database: Database, group: str, output_id: str, clock: Clock) -> int:
-    """Deletes one output. Raises NotFound if the group has no such output."""
+    """Delete one output. Raise NotFound if the group has no such output."""
     identity = parse_output_id(output_id)
 
     async def work(transaction: Transaction) -> int:

@@ -20,7 +20,7 @@ async def read_page(
     max_bytes: int,
     hold: Hold = hold_nothing,
 ) -> Page:
-    """Reads the outputs after the cursor, oldest change first, with at most this many bytes.
+    """Read the outputs after the cursor, oldest change first, with at most this many bytes.
 
     A page has at least one item if there is one. But a search with several filters does bounded
     work, so its page may be empty and still have a next cursor.
@@ -38,7 +38,7 @@ async def read_page(
 def page_read(
     organization_id: int, group: str, query: OutputQuery, cursor: int, max_bytes: int
 ) -> PageRead:
-    """Describes the read of the outputs after the cursor. The group may not exist."""
+    """Describe the read of the outputs after the cursor. The group may not exist."""
     search, values = search_for(query)
     after = max(cursor, position_before(query))
     limit, max_bytes = query.limit, max_bytes // page_sizes.LINK_GROWTH
@@ -59,7 +59,7 @@ def page_read(
 
 
 async def _read_large_page(database: Database, read: PageRead, max_bytes: int, hold: Hold) -> Page:
-    """Reads the sizes of the items, and then as many items as fit, in parts.
+    """Read the sizes of the items, and then as many items as fit, in parts.
 
     Other requests run between two parts. An output that changes meanwhile gets a new sequence
     number after this page, so it is left out here and is on a later page. Therefore a page from

@@ -50,7 +50,7 @@ class PreparedOutput(NamedTuple):
     fields: ValueFields
 
     def has_same_value(self, content_hash: bytes) -> bool:
-        """Returns True if this content hash belongs to the same value."""
+        """Return True if this content hash belongs to the same value."""
         return self.content_hash[:HASH_BYTES] == content_hash[:HASH_BYTES]
 
 
@@ -72,7 +72,7 @@ class PreparedBatch:
         self._batch = batch
 
     def parse(self, indexes: Sequence[int]) -> None:
-        """Parses and renders these outputs. Raises InvalidRequest with every error of the batch."""
+        """Parse and render these outputs. Raise InvalidRequest with every error of the batch."""
         for start in range(0, len(indexes), _CHUNK):
             chunk = indexes[start : start + _CHUNK]
             for index, output in zip(chunk, self._batch.parse(chunk), strict=True):
@@ -88,7 +88,7 @@ class PreparedBatch:
 def prepare(
     batch: Batch, rules: Rules, identities: IdentityHasher, parse_all: bool
 ) -> PreparedBatch:
-    """Identifies every output; ``parse_all`` also parses all of them.
+    """Identify every output; ``parse_all`` also parses all of them.
 
     If an output occurs twice, all are parsed: the stored bytes cannot identify the second.
     """

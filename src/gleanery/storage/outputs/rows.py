@@ -85,7 +85,7 @@ class OutputRow:
 
 
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    """Writes the new and changed rows of a batch.
+    """Write the new and changed rows of a batch.
 
     On PostgreSQL other requests run between the chunks, because rendering takes place in the event
     loop.
@@ -120,7 +120,7 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
 
 
 async def write_sent_hashes(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
-    """Writes the hashes of unchanged outputs that were sent in other bytes than before."""
+    """Write the hashes of unchanged outputs that were sent in other bytes than before."""
     key = locked.organization_id
     changed = [(key, row.identity, row.sent_hash) for row in rows if row.sent_hash_changed]
     await locked.transaction.execute_many(_UPDATE_SENT_HASH, changed)
@@ -134,7 +134,7 @@ async def write_fields(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
 
 
 async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -> None:
-    """Writes the date of the last scrape of unchanged outputs."""
+    """Write the date of the last scrape of unchanged outputs."""
     now = locked.scrape_time
     values = (locked.organization_id, now, items.last_scraped_member(now // timestamps.SECOND))
     for start in range(0, len(identities), _UNCHANGED_CHUNK):
@@ -145,7 +145,7 @@ async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -
 async def _replaced_entries(
     locked: LockedGroup, updates: Sequence[tuple[OutputRow, Row]]
 ) -> NewEntries:
-    """Returns the versions that the updates replace, for the history."""
+    """Return the versions that the updates replace, for the history."""
     replacements = []
     if locked.keep_versions:
         kept = ((row, values) for row, values in updates if row.version_seq is not None)
@@ -163,13 +163,13 @@ def seq_update(
     last_scraped_at: int,
     view_seq: int,
 ) -> Row:
-    """Returns the values of ``UPDATE_SEQ`` for one output."""
+    """Return the values of ``UPDATE_SEQ`` for one output."""
     suffix = items.mutable_suffix(seq, last_scraped_at, approved)
     return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix, view_seq)
 
 
 def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:
-    """Returns the values that an insert and an update have in common."""
+    """Return the values that an insert and an update have in common."""
     suffix = items.mutable_suffix(row.new_seq, now, row.approved)
     return (
         organization_id,
@@ -189,7 +189,7 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
 
 
 def _render(row: OutputRow, value: PreparedOutput, suffix: bytes) -> bytes:
-    """Renders an item. The value's hash stands directly before the suffix; see ``history``."""
+    """Render an item. The value's hash stands directly before the suffix; see ``history``."""
     return b'%s%d%s,"create_date":"%s","files":[%s],"value_hash":"%s"%s' % (
         value.json_before_id,
         row.id,

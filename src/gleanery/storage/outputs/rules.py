@@ -60,7 +60,7 @@ async def check_batch(
     group: str,
     batch: Batch,
 ) -> tuple[Rules, Batch]:
-    """Reads the group's rules and validates the batch against its schema.
+    """Read the group's rules and validate the batch against its schema.
 
     The returned batch is parsed completely if the rules use the data of outputs.
     """
@@ -91,7 +91,7 @@ class Violations(NamedTuple):
     details: list[ErrorDetail]
 
     def raise_unless(self, is_skipping: bool) -> None:
-        """Raises InvalidRequest with the violations, unless the outputs are skipped."""
+        """Raise InvalidRequest with the violations, unless the outputs are skipped."""
         if not is_skipping:
             raise InvalidRequest(*self.details)
 
@@ -99,7 +99,7 @@ class Violations(NamedTuple):
 async def find_violations(
     validation: Validation, values: Sequence[Any], positions: Sequence[int]
 ) -> Violations:
-    """Validates the values of the outputs at these positions."""
+    """Validate the values of the outputs at these positions."""
     found = Violations(set(), [])
     for start in range(0, len(values), _CHUNK):
         for violation in await _violations(validation, values[start : start + _CHUNK]):
@@ -143,7 +143,7 @@ def _invalid_schema_message(path: Sequence[str]) -> str:
 async def check_schema(
     schema_validator: SchemaValidator, organization_id: int, schema: str | None
 ) -> None:
-    """Raises InvalidRequest if this is not a self-contained JSON Schema."""
+    """Raise InvalidRequest if this is not a self-contained JSON Schema."""
     if schema is None:
         return
     try:

@@ -95,7 +95,7 @@ class Search(NamedTuple):
 def search_for(
     filters: OutputFilters, direction: Direction = OLDEST_FIRST
 ) -> tuple[Search, tuple[str | bytes | int, ...]]:
-    """Returns the search for these filters, and the values of its filter parameters."""
+    """Return the search for these filters, and the values of its filter parameters."""
     return _search(
         filters.job_id,
         filters.url,
@@ -108,13 +108,13 @@ def search_for(
 
 
 def position_before(filters: OutputFilters) -> int:
-    """Returns the position after which the outputs of ``created_after`` are."""
+    """Return the position after which the outputs of ``created_after`` are."""
     # A sequence number is a timestamp in microseconds.
     return 0 if filters.created_after is None else filters.created_after - 1
 
 
 def max_steps(limit: int) -> int:
-    """Returns the maximum number of steps of a search with several filters."""
+    """Return the maximum number of steps of a search with several filters."""
     return limit + _MAX_EXTRA_STEPS
 
 
@@ -143,7 +143,7 @@ def _search(
 
 
 def _url_hashes(url: str) -> bytes:
-    """Returns both hashes of the URL; the statement chooses the one that the group has."""
+    """Return both hashes of the URL; the statement chooses the one that the group has."""
     return url_hash(url, SITE_PREFIX - 1) + url_hash(url, SITE_PREFIX)
 
 
@@ -167,7 +167,7 @@ _Rows = tuple[str, ...]
 def statements(
     columns: tuple[str, ...], in_view: bool = False, direction: Direction = OLDEST_FIRST
 ) -> Search:
-    """Returns the search with filters of these columns. Each filter uses the column's index.
+    """Return the search with filters of these columns. Each filter uses the column's index.
 
     If there is a filter of the job, it comes first. In the view, the first filter is the job, or
     else the approval, whose value is TRUE.
@@ -200,7 +200,7 @@ def statements(
 
 
 def _conditions(columns: tuple[str, ...], in_view: bool) -> Sequence[_Rows]:
-    """Returns the rows of each condition. Without a condition, these are all rows."""
+    """Return the rows of each condition. Without a condition, these are all rows."""
     if not in_view:
         filtered = [(_filtered(_OUTPUTS, column, n),) for n, column in enumerate(columns, 4)]
         return filtered or [(_rows(_OUTPUTS, _IN_ORDER),)]
@@ -212,7 +212,7 @@ def _conditions(columns: tuple[str, ...], in_view: bool) -> Sequence[_Rows]:
 
 
 def _rows_of_view(column: str) -> _Rows:
-    """Returns the rows of the view, of one job or of all."""
+    """Return the rows of the view, of one job or of all."""
     if column == "job_id":
         job = _FILTER_VALUES["job_id"].format(4)
         approved = f"{_rows(_OUTPUTS, 'approved_by_job')} AND {_APPROVED_JOB} = {job}"
@@ -222,14 +222,14 @@ def _rows_of_view(column: str) -> _Rows:
 
 
 def _filtered(table: str, column: str, number: int) -> str:
-    """Returns the rows of the group with the value of this parameter in the column."""
+    """Return the rows of the group with the value of this parameter in the column."""
     return (
         f"{_rows(table, _INDEXES[column])} AND {column} = {_FILTER_VALUES[column].format(number)}"
     )
 
 
 def _rows(table: str, index: str) -> str:
-    """Returns the rows of the group. SQLite must use the index; PostgreSQL ignores the comment."""
+    """Return the rows of the group. SQLite must use the index; PostgreSQL ignores the comment."""
     return (
         f"{table} /* INDEXED BY {table}_{index} */ "
         f"WHERE {table}.organization_id = $1 AND {table}.group_id = {_GROUP_ID}"
@@ -243,7 +243,7 @@ def _statement(
     limit: int,
     *selected: _Column,
 ) -> str:
-    """Returns the statement that finds seq and the selected values of each output."""
+    """Return the statement that finds seq and the selected values of each output."""
     if max_steps is not None:
         return intersect_indexes(conditions, selected, max_steps, direction)
     [rows] = conditions
@@ -254,7 +254,7 @@ def _statement(
 
 
 def _merge(searches: Sequence[str], limit: int, order: str) -> str:
-    """Returns the rows of several searches, for an ORDER BY seq.
+    """Return the rows of several searches, for an ORDER BY seq.
 
     Both engines read the searches together, in order, and stop at the LIMIT. If PostgreSQL sorts
     them instead, it reads at most the number of rows in this parameter from each.
@@ -271,7 +271,7 @@ def intersect_indexes(
     max_steps: str,
     direction: Direction,
 ) -> str:
-    """Returns a skip-scan join: it finds the rows that meet several conditions, each by its index.
+    """Return a skip-scan join: it finds the rows that meet several conditions, each by its index.
 
     A step takes the next sequence number of the first index (``low``). From there it seeks the next
     number of the second index, and so on (``high``). If both are equal, the row meets every
@@ -312,7 +312,7 @@ FROM skip_scan WHERE low = high OR high IS NOT NULL AND steps >= {max_steps}
 
 
 def _seek(rows: _Rows, direction: Direction, equality: str, seq: str) -> str:
-    """Returns the subquery for the next sequence number of an index, or of one for each table."""
+    """Return the subquery for the next sequence number of an index, or of one for each table."""
     if len(rows) == 1:
         return _seek_in(rows[0], direction, equality, seq)
     union = " UNION ALL ".join(
@@ -331,6 +331,6 @@ def _seek_in(rows: str, direction: Direction, equality: str, seq: str) -> str:
 
 
 def _value_at_high(value: str, tables: Sequence[str]) -> str:
-    """Returns the value of the row with this number, which is in one of the tables."""
+    """Return the value of the row with this number, which is in one of the tables."""
     found = [f"(SELECT {value} FROM {_rows(table, _IN_ORDER)} AND seq = high)" for table in tables]
     return f"COALESCE({', '.join(found)})" if len(found) > 1 else found[0]

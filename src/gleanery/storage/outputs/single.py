@@ -20,7 +20,7 @@ _SMALL_ITEM_BYTES = 64 * 1024
 
 
 async def read_output(database: Database, group: str, output_id: str) -> bytes:
-    """Returns the item, as on a page. Raises NotFound if the group has no such output."""
+    """Return the item, as on a page. Raise NotFound if the group has no such output."""
     item = await _read(database, _SELECT, group, output_id)
     if item is None:
         await group_lock.require_group(database, group)
@@ -29,14 +29,14 @@ async def read_output(database: Database, group: str, output_id: str) -> bytes:
 
 
 async def read_value_seq(database: Database, output_id: str) -> int:
-    """Returns the sequence number at which the value of an output was stored; 0 without one."""
+    """Return the sequence number at which the value of an output was stored; 0 without one."""
     key = (database.organization_id, parse_output_id(output_id))
     rows = await database.read(_SELECT_VALUE_SEQ, *key)
     return rows[0][0] if rows else 0
 
 
 async def read_approved_version(database: Database, group: str, output_id: str) -> bytes | None:
-    """Returns the last approved version if the output has a newer value; else None."""
+    """Return the last approved version if the output has a newer value; else None."""
     return await _read(database, _SELECT_APPROVED, group, output_id)
 
 

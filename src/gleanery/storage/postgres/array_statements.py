@@ -33,7 +33,7 @@ class ArrayStatement(NamedTuple):
 
 
 def over_arrays(sql: str, types: Sequence[str], scalars: int = 0) -> str | None:
-    """Returns the statement with one array per parameter; None if the statement is not simple.
+    """Return the statement with one array per parameter; None if the statement is not simple.
 
     ``types`` are the types of the parameters. All sets have the same values of the first
     ``scalars`` parameters, so these do not become arrays.
@@ -63,7 +63,7 @@ def over_arrays(sql: str, types: Sequence[str], scalars: int = 0) -> str | None:
 
 
 def replace_parameters(sql: str, types: Sequence[str], scalars: int) -> str:
-    """Replaces the parameters that become arrays by the columns of ``many``."""
+    """Replace the parameters that become arrays by the columns of ``many``."""
     return _PARAMETER.sub(partial(_replace_parameter, types, scalars), sql)
 
 

@@ -39,7 +39,7 @@ _STANDBY = "the server that responds is a standby, or read only"
 
 
 def check_url(url: str, option: str = DATABASE, targets: Sequence[str] = ()) -> None:
-    """Raises SettingsError if the driver cannot read the URL. Its own message may quote it.
+    """Raise SettingsError if the driver cannot read the URL. Its own message may quote it.
 
     ``targets`` are the values of target_session_attrs that are accepted; none if all are.
     """
@@ -69,7 +69,7 @@ def _check_url(url: str, targets: Sequence[str]) -> None:
 
 
 def split_url(url: str) -> tuple[SplitResult, dict[str, str]]:
-    """Returns the parts of a URL, and the names in its query."""
+    """Return the parts of a URL, and the names in its query."""
     try:
         parts = urlsplit(url)
         query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
@@ -79,7 +79,7 @@ def split_url(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 
 def _port(host: str) -> str:
-    """Returns the port of a host, which may be an IPv6 address in brackets."""
+    """Return the port of a host, which may be an IPv6 address in brackets."""
     return host.rpartition("]")[2].partition(":")[2]
 
 
@@ -89,7 +89,7 @@ def _is_port(text: str) -> bool:
 
 
 def explain(error: Exception, url: str, option: str = DATABASE) -> str:
-    """Returns a sentence for the operator, with advice. ``option`` is the one with the URL."""
+    """Return a sentence for the operator, with advice. ``option`` is the one with the URL."""
     return _explain(error, url).replace(DATABASE, option)
 
 
@@ -156,7 +156,7 @@ _NO_SERVER = (
 
 
 def short_reason(error: BaseException) -> str:
-    """Returns the first line of an error, or its name if it has no text."""
+    """Return the first line of an error, or its name if it has no text."""
     if isinstance(error, LOST_STATEMENT_ERRORS):
         return LOST_STATEMENT
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
@@ -167,13 +167,13 @@ def short_reason(error: BaseException) -> str:
 
 
 def _place(url: str) -> str:
-    """Returns the hosts of the URL for a sentence."""
+    """Return the hosts of the URL for a sentence."""
     hosts = host_of(url)
     return f" at {hosts}" if hosts else ""
 
 
 def host_of(url: str) -> str:
-    """Returns the hosts of the URL.
+    """Return the hosts of the URL.
 
     It is empty if an @ is outside its place: then the text may be a part of the password.
     """

@@ -43,7 +43,7 @@ class Hosts:
         self._last: str | None = None
 
     def check(self) -> None:
-        """Raises SettingsError if the URL cannot be used."""
+        """Raise SettingsError if the URL cannot be used."""
         check_url(self._url, self._option, () if self._is_replica else _PRIMARY_TARGETS)
         try:
             urls = _urls_of_hosts(self._url)
@@ -53,11 +53,11 @@ class Hosts:
             raise SettingsError(f"{self._option} needs at least one host, and one port or one each")
 
     def explain(self, error: Exception) -> str:
-        """Returns a sentence for the operator, who cannot connect because of the error."""
+        """Return a sentence for the operator, who cannot connect because of the error."""
         return explain(error, self._url, self._option)
 
     async def connect(self, *_: Any, seconds: float | None = None, **options: Any) -> Any:
-        """Connects to the first host that works. The signature is what asyncpg's pool calls."""
+        """Connect to the first host that works. The signature is what asyncpg's pool calls."""
         deadline = time.monotonic() + (seconds or _CONNECT_SECONDS)
         urls = _urls_of_hosts(self._url)
         if self._last is not None:
@@ -81,7 +81,7 @@ class Hosts:
 
 
 def _urls_of_hosts(url: str) -> list[str]:
-    """Returns one URL for each host. Raises ValueError unless they have one port, or one each."""
+    """Return one URL for each host. Raise ValueError unless they have one port, or one each."""
     parts, query = split_url(url)
     user, at, hosts = parts.netloc.rpartition("@")
     if "," in hosts:
@@ -96,7 +96,7 @@ def _urls_of_hosts(url: str) -> list[str]:
 
 
 def _server_settings(url: str) -> dict[str, str]:
-    """Returns the name of this process, which ``pg_stat_activity`` and the server's log show.
+    """Return the name of this process, which ``pg_stat_activity`` and the server's log show.
 
     It is one of the parameters that a pooler passes on. A name in the URL has precedence.
     """
@@ -108,7 +108,7 @@ def _server_settings(url: str) -> dict[str, str]:
 
 
 def end(connection: Any) -> None:
-    """Ends a connection at once, without waiting for the server."""
+    """End a connection at once, without waiting for the server."""
     with suppress(asyncpg.InterfaceError):  # it was lost, and is in asyncpg's pool again
         connection.terminate()
 
@@ -129,7 +129,7 @@ class WatchedConnection(asyncpg.Connection):
     """True if the connection was ended because its server was silent."""
 
     def end_silent(self) -> None:
-        """Ends the connection, whatever the driver waits for."""
+        """End the connection, whatever the driver waits for."""
         self.has_ended_silent, protocol = True, self._protocol
         self.terminate()
         if protocol is not None:
@@ -143,7 +143,7 @@ class WatchedConnection(asyncpg.Connection):
         return status
 
     async def _execute_script(self, script: str, seconds: float) -> str:
-        """Runs statements that may take longer than the watch allows."""
+        """Run statements that may take longer than the watch allows."""
         self.answered_at = time.monotonic() + seconds
         try:
             status: str = await super().execute(script, timeout=seconds)

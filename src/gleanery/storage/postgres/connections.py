@@ -44,7 +44,7 @@ class NotSent(Unavailable):
 
 
 async def _skip_reset(connection: Any) -> None:
-    """Replaces the pool's reset: only the tenant outlives a transaction, and each use sets it."""
+    """Replace the pool's reset: only the tenant outlives a transaction, and each use sets it."""
 
 
 class ConnectionPool:
@@ -80,11 +80,11 @@ class ConnectionPool:
         return PoolState(self._size, self._slots.held, self._slots.waiting)
 
     def has_free(self, organization_id: int) -> bool:
-        """Returns True if the tenant need not wait for a connection of its share."""
+        """Return True if the tenant need not wait for a connection of its share."""
         return self._slots.can_acquire(organization_id)
 
     async def open(self) -> None:
-        """Connects once. Raises SettingsError if that fails."""
+        """Connect once. Raise SettingsError if that fails."""
         self._hosts.check()
         self._is_closing = False  # an earlier attempt has failed
         try:
@@ -113,7 +113,7 @@ class ConnectionPool:
             raise
 
     async def change_scope(self, scope: TenantScope, places: WorkerPlaces) -> None:
-        """Replaces all connections by new ones, which use this scope.
+        """Replace all connections by new ones, which use this scope.
 
         The workers of Citus then share the connections fairly too, so that one that hangs does not
         hold them all.
@@ -124,7 +124,7 @@ class ConnectionPool:
         await self.expire()
 
     async def _check_server(self) -> None:
-        """Raises SettingsError if the server is too old, or its pooler does not fit."""
+        """Raise SettingsError if the server is too old, or its pooler does not fit."""
         connection = await self._take()
         try:
             _check_version(connection.get_server_version())
@@ -135,11 +135,11 @@ class ConnectionPool:
             await check_pooler(self._connect, isinstance(self._scope, DetectedScope))
 
     async def _connect(self) -> Any:
-        """Opens a connection outside the pool."""
+        """Open a connection outside the pool."""
         return await self._hosts.connect(command_timeout=_ACQUIRE_SECONDS)
 
     async def close(self) -> None:
-        """Closes all connections. Those to a server that does not respond are ended."""
+        """Close all connections. Those to a server that does not respond are ended."""
         self._is_closing = True
         if self._pool is not None:
             try:
@@ -151,14 +151,14 @@ class ConnectionPool:
             self._pool = None
 
     async def expire(self) -> None:
-        """Replaces all connections by new ones, which take the serving role."""
+        """Replace all connections by new ones, which take the serving role."""
         assert self._pool is not None
         await self._release_idle()
         await self._pool.expire_connections()
 
     @asynccontextmanager
     async def read(self, organization_id: int) -> AsyncIterator[Any]:
-        """Provides a connection on which this tenant can read."""
+        """Provide a connection on which this tenant can read."""
         async with (
             self._use(organization_id) as connection,
             self._scope.read(connection, organization_id),
@@ -167,7 +167,7 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def read_in_transaction(self, organization_id: int) -> AsyncIterator[Any]:
-        """Provides a connection in a transaction, whose settings end with it."""
+        """Provide a connection in a transaction, whose settings end with it."""
         async with (
             self._use(organization_id) as connection,
             self._scope.write(connection, organization_id, None),
@@ -176,9 +176,9 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def write(self, organization_id: int, schema: int | None) -> AsyncIterator[Any]:
-        """Provides a connection in a transaction of this tenant.
+        """Provide a connection in a transaction of this tenant.
 
-        Raises ``Unavailable`` if a program of this schema cannot serve the database. None does not
+        Raise ``Unavailable`` if a program of this schema cannot serve the database. None does not
         check it.
         """
         # A write without a tenant waits for all workers of Citus. Reads without one do not.
@@ -191,9 +191,9 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def _use(self, organization_id: int) -> AsyncIterator[Any]:
-        """Provides a connection of the tenant's share. Temporary errors become ``Unavailable``.
+        """Provide a connection of the tenant's share. Temporary errors become ``Unavailable``.
 
-        Raises ``Overloaded`` if the tenant waits too long for a connection of its share.
+        Raise ``Overloaded`` if the tenant waits too long for a connection of its share.
         """
         if self._places is not None:
             await self._places.find(organization_id)
@@ -258,7 +258,7 @@ class ConnectionPool:
                 await self._pool.release(connection)
 
     async def _end_idle(self, time_of_use: float) -> None:
-        """Ends the idle connections that were not used since then."""
+        """End the idle connections that were not used since then."""
         for connection, last_used in self._idle:
             if last_used < time_of_use:
                 end(connection)

@@ -65,7 +65,7 @@ class PostgresDatabase:
         replica_urls: Sequence[str] = (),
         max_replica_lag: float = 30.0,
     ) -> None:
-        """Creates the engine. ``new_scope`` creates the scope of each pool of connections."""
+        """Create the engine. ``new_scope`` creates the scope of each pool of connections."""
         self._hosts = Hosts(url)
         self._connections = ConnectionPool(self._hosts, pool_size, new_scope())
         self._catalog: ConnectionPool | None = None
@@ -99,7 +99,7 @@ class PostgresDatabase:
         self._replicas.start(self.read)
 
     async def _detect_distribution(self) -> None:
-        """Uses the scope and the statements of Citus if the tables are distributed."""
+        """Use the scope and the statements of Citus if the tables are distributed."""
         self._is_distributed = await distribution.is_distributed(self.read)
         if not self._is_distributed or self._catalog is not None:
             return
@@ -156,7 +156,7 @@ class PostgresDatabase:
         return is_new
 
     async def _remove_local_rows(self) -> None:
-        """Does the rest of a distribution, also of one that was interrupted after its commit."""
+        """Do the rest of a distribution, also of one that was interrupted after its commit."""
         if not (self._is_distributed and await distribution.has_local_rows(self.read)):
             return
         try:
@@ -177,7 +177,7 @@ class PostgresDatabase:
             return await schema.read_state_unless_locked(connection)
 
     async def _require_primary(self) -> None:
-        """Raises Unavailable on a standby. New connections are checked, but a pooler may move."""
+        """Raise Unavailable on a standby. New connections are checked, but a pooler may move."""
         if (await self._read_catalog("SELECT pg_is_in_recovery()"))[0][0]:
             await self._connections.expire()
             raise Unavailable(reason="the server behind the pooler is a standby")
@@ -187,7 +187,7 @@ class PostgresDatabase:
         return None if is_same else Unavailable(distribution.CHANGED)
 
     async def _read_catalog(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Reads while a worker of Citus that hangs holds many connections of the pool."""
+        """Read while a worker of Citus that hangs holds many connections of the pool."""
         return await _read(self._catalog or self._connections, NO_TENANT, sql, values)
 
     async def identity(self) -> str:
@@ -272,7 +272,7 @@ class PostgresDatabase:
     async def release_space(
         self, progress: StartProgress = no_progress, is_complete: bool = False
     ) -> None:
-        """Does nothing: autovacuum does it."""
+        """Do nothing: autovacuum does it."""
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._listener.subscribe(channel)

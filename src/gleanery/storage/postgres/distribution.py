@@ -97,7 +97,7 @@ Fetch = Callable[[str], Awaitable[Sequence[Row]]]
 
 
 async def is_distributed(fetch: Fetch) -> bool:
-    """Returns True if ``gleanery migrate --distribute`` has distributed this database."""
+    """Return True if ``gleanery migrate --distribute`` has distributed this database."""
     return FIRST_TABLE in await _distributed_tables(fetch)
 
 
@@ -107,7 +107,7 @@ async def _distributed_tables(fetch: Fetch) -> set[str]:
 
 
 async def check(fetch: Fetch) -> None:
-    """Raises SettingsError unless the database can be distributed."""
+    """Raise SettingsError unless the database can be distributed."""
     [[has_citus]] = await fetch(_HAS_CITUS)
     if not has_citus:
         raise SettingsError(_NO_CITUS)
@@ -156,12 +156,12 @@ async def _distribute(transaction: Transaction, tables: Collection[str], advance
 
 
 async def has_local_rows(fetch: Fetch) -> bool:
-    """Returns True if the coordinator still has rows from before the distribution."""
+    """Return True if the coordinator still has rows from before the distribution."""
     return bool(await fetch(_TABLES_WITH_LOCAL_ROWS))
 
 
 async def remove_local_rows(transaction: Transaction) -> None:
-    """Removes the rows from before the distribution. The shards have a copy of each."""
+    """Remove the rows from before the distribution. The shards have a copy of each."""
     distributed = await _distributed_tables(transaction.fetch)
     await transaction.run_script(SETTINGS)
     for [table] in await transaction.fetch(_TABLES_WITH_LOCAL_ROWS):
@@ -175,7 +175,7 @@ def _reference_order(table: str) -> int:
 
 
 def explain(error: Exception, subject: str) -> SettingsError:
-    """Returns why a part of the distribution failed, and what to do."""
+    """Return why a part of the distribution failed, and what to do."""
     if isinstance(error, Unavailable):
         advice = "check that every server runs and lets the coordinator log in, and try again"
         return SettingsError(f"{subject} ({error.reason or error}): {advice}")

@@ -54,7 +54,7 @@ _UNUSABLE_STATE = "cannot switch to state"
 
 
 def was_not_sent(error: Exception) -> bool:
-    """Returns True if the driver has sent nothing, because the server is ending the connection.
+    """Return True if the driver has sent nothing, because the server is ending the connection.
 
     The server has told that to an idle connection, and its end of the connection is still to come.
     In a transaction, a later statement or the commit fails in the same way. Nothing of the
@@ -64,7 +64,7 @@ def was_not_sent(error: Exception) -> bool:
 
 
 def is_temporary(error: Exception) -> bool:
-    """Returns True if the same request may succeed when the client tries again."""
+    """Return True if the same request may succeed when the client tries again."""
     # Another node has changed the schema, or the operator has to correct the pooler.
     if isinstance(error, (asyncpg.InvalidCachedStatementError, *LOST_STATEMENT_ERRORS)):
         return True

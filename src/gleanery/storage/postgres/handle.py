@@ -47,7 +47,7 @@ class PostgresHandle(NamedTuple):
         return await self.read(sql, *values)
 
     async def read_page(self, read: PageRead) -> Page:
-        """Joins the items in this process, because all nodes share the database server."""
+        """Join the items in this process, because all nodes share the database server."""
         sql = f"{read.search} LIMIT ${len(read.values) + 1}"
         values = (*read.values, read.limit + 1)
         rows = await self.server.read_for(self.organization_id, sql, values)

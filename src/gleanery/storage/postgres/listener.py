@@ -39,7 +39,7 @@ class Listener:
             yield subscription
 
     async def connect(self) -> None:
-        """Connects, unless there is a connection that responds.
+        """Connect, unless there is a connection that responds.
 
         Those who wait for an attempt that fails share its failure. One after the other, they would
         wait for a silent server many times as long.
@@ -53,7 +53,7 @@ class Listener:
                 await self._connect()
 
     async def _check(self) -> None:
-        """Ends a connection that does not respond: a firewall may have dropped it silently."""
+        """End a connection that does not respond: a firewall may have dropped it silently."""
         is_recent = time.monotonic() - self._last_response < _MAX_SILENT_SECONDS
         if self._connection is None or self._connection.is_closed() or is_recent:
             return
@@ -64,7 +64,7 @@ class Listener:
             self._terminate()
 
     async def _connect(self) -> None:
-        """Connects. A failure leaves no connection: it would be open, and would not listen."""
+        """Connect. A failure leaves no connection: it would be open, and would not listen."""
         try:
             connection: Any = await self._hosts.connect(
                 seconds=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS

@@ -26,13 +26,13 @@ _BACKEND = "SELECT pg_backend_pid()"
 
 
 async def has_pooler(connection: Any) -> bool:
-    """Returns True if a pooler answers: it tells another process id than the server's."""
+    """Return True if a pooler answers: it tells another process id than the server's."""
     pid = connection.get_server_pid()
     return bool(await connection.execute(f"SELECT WHERE pg_backend_pid() = {pid:d}") == "SELECT 0")
 
 
 async def check_pooler(connect: Callable[[], Awaitable[Any]], needs_session: bool) -> None:
-    """Raises SettingsError if the pooler does not fit.
+    """Raise SettingsError if the pooler does not fit.
 
     One that gives each transaction another connection of the server must keep prepared statements,
     and does not fit where the service needs a session, for notifications.
@@ -54,7 +54,7 @@ async def check_pooler(connect: Callable[[], Awaitable[Any]], needs_session: boo
 
 
 async def _share_backends(first: Any, second: Any) -> bool:
-    """Returns True if the first connection changes its server process, or the second one gets it.
+    """Return True if the first connection changes its server process, or the second one gets it.
 
     A pooler gives the next transaction the process that was used last, or the one that was not used
     for longest. If others use the pooler, chance decides, so this is repeated. No transaction stays
@@ -69,7 +69,7 @@ async def _share_backends(first: Any, second: Any) -> bool:
 
 
 async def _keeps_name(connection: Any) -> bool:
-    """Returns True if a prepared statement has the client's name on the server.
+    """Return True if a prepared statement has the client's name on the server.
 
     A pooler that keeps the statements of many clients has to rename them.
     """
@@ -81,7 +81,7 @@ async def _keeps_name(connection: Any) -> bool:
 
 
 async def check_notifications(engine: Engine, listen_url: str) -> None:
-    """Raises SettingsError unless a notification of the engine arrives at its listener."""
+    """Raise SettingsError unless a notification of the engine arrives at its listener."""
     channel = f"check {secrets.token_hex(8)}"
 
     async def notify(transaction: Transaction) -> None:

@@ -44,7 +44,7 @@ class History(NamedTuple):
     restore_time: str | None
 
     def check_replica(self, replica: History) -> None:
-        """Raises NotUsable unless the replica follows the primary with this history."""
+        """Raise NotUsable unless the replica follows the primary with this history."""
         if replica.system_identifier != self.system_identifier:
             raise NotUsable("it is not a copy of the primary: create it with pg_basebackup")
         if replica.timeline != self.timeline:
@@ -75,7 +75,7 @@ class PrimaryStates:
     def add(
         self, position: int, system_identifier: int, timeline: str, restored: str | None
     ) -> None:
-        """Adds a row of ``PRIMARY_STATE``."""
+        """Add a row of ``PRIMARY_STATE``."""
         history = History(system_identifier, int(timeline, 16), restored)
         if history != self._history:  # positions of different timelines cannot be compared
             self._history = history
@@ -83,7 +83,7 @@ class PrimaryStates:
         self._samples.append((int(position), time.monotonic()))
 
     def seconds_behind(self, position: int, seconds_since_change: float | None) -> float:
-        """Returns for how long the primary has been after this position.
+        """Return for how long the primary has been after this position.
 
         If that was before the first sample, the replica's last change tells it.
         ``seconds_since_change`` is None if the replica has had no change since its start.
@@ -98,6 +98,6 @@ class PrimaryStates:
         return max(now - passed_at, seconds_since_change)
 
     def _since_sample(self, now: float) -> float:
-        """Returns 0, or for how long the primary has not been asked successfully."""
+        """Return 0, or for how long the primary has not been asked successfully."""
         seconds = now - self._samples[-1][1]
         return seconds if seconds > _STALE_SECONDS else 0.0

@@ -59,11 +59,11 @@ class Replica:
         return self._was_usable and time.monotonic() - self._checked_at < _MAX_CHECK_AGE
 
     def can_read(self, organization_id: int) -> bool:
-        """Returns True if a request of the tenant can use the replica without waiting."""
+        """Return True if a request of the tenant can use the replica without waiting."""
         return self.is_usable and self._connections.has_free(organization_id)
 
     async def check(self, primary: PrimaryStates) -> None:
-        """Finds out if the replica is usable, and how far it is behind."""
+        """Find out if the replica is usable, and how far it is behind."""
         try:
             self.lag_seconds = await self._read_lag(primary)
             if self.lag_seconds > self._max_lag:
@@ -79,7 +79,7 @@ class Replica:
             _log.info("the replica is used", extra={"replica": self.host})
 
     async def _read_lag(self, primary: PrimaryStates) -> float:
-        """Returns the lag. Raises NotUsable or SettingsError if the replica must not be used."""
+        """Return the lag. Raise NotUsable or SettingsError if the replica must not be used."""
         if not self._is_open:
             await self._connections.open()
             self._is_open = True
@@ -101,7 +101,7 @@ class Replica:
         return primary.seconds_behind(int(position), seconds)
 
     def leave_out(self, error: Exception) -> None:
-        """Uses the replica no more until a check succeeds. Logs each reason once."""
+        """Use the replica no more until a check succeeds. Log each reason once."""
         self._was_usable = False
         reason = _reason(error)
         if reason != self._reason:
@@ -113,7 +113,7 @@ class Replica:
 
     @asynccontextmanager
     async def use(self, organization_id: int) -> AsyncIterator[Database]:
-        """Provides a handle whose statements use one connection, so all ask the same server."""
+        """Provide a handle whose statements use one connection, so all ask the same server."""
         async with AsyncExitStack() as stack:
             try:
                 connection = await stack.enter_async_context(
@@ -174,7 +174,7 @@ class Replicas:
         new_scope: Callable[[Sequence[str]], TenantScope],
         max_lag: float,
     ) -> None:
-        """Creates them. ``new_scope`` gets further settings for its connections."""
+        """Create them. ``new_scope`` gets further settings for its connections."""
         self.all = [Replica(url, pool_size, new_scope(_SETTINGS), max_lag) for url in urls]
         self._primary = PrimaryStates()
         self._next = 0
@@ -191,7 +191,7 @@ class Replicas:
         await asyncio.gather(*(replica.close() for replica in self.all))
 
     def use(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
-        """Returns the next replica that has time, so that they share the requests; or None."""
+        """Return the next replica that has time, so that they share the requests; or None."""
         free = [replica for replica in self.all if replica.can_read(organization_id)]
         if not free:
             return None
@@ -199,7 +199,7 @@ class Replicas:
         return free[self._next % len(free)].use(organization_id)
 
     async def _run(self, read_primary: ReadPrimary) -> None:
-        """Checks each server in a task of its own: one that does not respond delays no other."""
+        """Check each server in a task of its own: one that does not respond delays no other."""
         await self._sample_primary(read_primary)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_repeat(partial(self._sample_primary, read_primary)))

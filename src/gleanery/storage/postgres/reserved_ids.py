@@ -34,7 +34,7 @@ class ReservedIds:
         self._ids: deque[int] = deque()
 
     def take(self, count: int, taken: int) -> Sequence[int]:
-        """Returns ascending ids. Raises MoreIdsNeeded if there are too few.
+        """Return ascending ids. Raise MoreIdsNeeded if there are too few.
 
         ``taken`` is the number of ids that the transaction took before.
         """

@@ -89,7 +89,7 @@ _ADVICE = f"CREATE ROLE {ROLE} NOLOGIN; GRANT {ROLE} TO <the user of the URL>"
 
 
 async def enable(transaction: Transaction, is_distributed: bool = False) -> None:
-    """Adds missing policies and grants. The caller owns the tables and excludes other callers."""
+    """Add missing policies and grants. The caller owns the tables and excludes other callers."""
     setting = _DISTRIBUTED_SETTING if is_distributed else _SETTING
     for [table] in await transaction.fetch(_UNPROTECTED_TABLES, TENANT_TABLES):
         for statement in _ENABLE:
@@ -105,14 +105,14 @@ async def enable(transaction: Transaction, is_distributed: bool = False) -> None
 
 
 async def set_role(connection: Any) -> None:
-    """Gives up the owner's rights by taking the role, if it exists."""
+    """Give up the owner's rights by taking the role, if it exists."""
     # ``security_warning`` reports a role that the user may not take.
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         await connection.fetch(_SET_ROLE, False)
 
 
 async def role_settings(connection: Any) -> tuple[str, ...]:
-    """Returns the settings that give up the owner's rights; none if the role cannot be taken."""
+    """Return the settings that give up the owner's rights; none if the role cannot be taken."""
     with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
         for search_path, role in await connection.fetch(_SET_ROLE, True):
             return f"search_path = {search_path}", f"ROLE {role}"
@@ -120,7 +120,7 @@ async def role_settings(connection: Any) -> tuple[str, ...]:
 
 
 async def security_warning(connection: Any) -> str | None:
-    """Returns what an operator should correct. Raises if row-level security has no effect."""
+    """Return what an operator should correct. Raise if row-level security has no effect."""
     [[bypasses_row_security, owns_tables]] = await connection.fetch(_CURRENT_USER)
     if bypasses_row_security:
         raise SettingsError(

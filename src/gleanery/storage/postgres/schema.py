@@ -52,9 +52,9 @@ Fetch = Callable[[str], Awaitable[Sequence[Row]]]
 
 
 async def migrate(transaction: Transaction, is_distributed: bool, accept_compatible: bool) -> int:
-    """Applies the pending migrations, and adds missing policies and grants.
+    """Apply the pending migrations, and add missing policies and grants.
 
-    Returns the number of the newest migration that was already applied.
+    Return the number of the newest migration that was already applied.
     """
     await transaction.run_script(_MIGRATION_SETTINGS)
     await transaction.run_script(ONE_MIGRATION)
@@ -85,14 +85,14 @@ async def distribute(transaction: Transaction, progress: StartProgress) -> bool:
 
 
 async def remove_local_rows(transaction: Transaction) -> None:
-    """Removes the rows that the coordinator of Citus has from before the distribution."""
+    """Remove the rows that the coordinator of Citus has from before the distribution."""
     await transaction.run_script(_MIGRATION_SETTINGS)
     await transaction.run_script(ONE_MIGRATION)
     await distribution.remove_local_rows(transaction)
 
 
 def explain_migration(error: asyncpg.InsufficientPrivilegeError) -> SettingsError:
-    """Returns why the schema could not be migrated."""
+    """Return why the schema could not be migrated."""
     return SettingsError(
         f"The user of --database may not update the schema ({error}): let a superuser make that "
         "user the owner of the database"
@@ -100,7 +100,7 @@ def explain_migration(error: asyncpg.InsufficientPrivilegeError) -> SettingsErro
 
 
 async def check(fetch: Fetch, accept_compatible: bool) -> None:
-    """Raises SettingsError unless the database has this program's schema, completely.
+    """Raise SettingsError unless the database has this program's schema, completely.
 
     ``accept_compatible`` accepts a newer schema that this program can serve.
     """
@@ -108,7 +108,7 @@ async def check(fetch: Fetch, accept_compatible: bool) -> None:
 
 
 async def check_load(fetch: Fetch) -> SchemaState:
-    """Returns the schema. Raises SettingsError if the load of a dump was interrupted.
+    """Return the schema. Raise SettingsError if the load of a dump was interrupted.
 
     A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
     """
@@ -126,13 +126,13 @@ async def check_load(fetch: Fetch) -> SchemaState:
 
 
 async def read_state(fetch: Fetch) -> SchemaState:
-    """Returns the schema of the database, which may be empty."""
+    """Return the schema of the database, which may be empty."""
     [[exists]] = await fetch("SELECT to_regclass('migrations') IS NOT NULL")
     return await _read_state(fetch) if exists else SchemaState(0, 0)
 
 
 async def read_state_unless_locked(connection: Any) -> SchemaState:
-    """Returns the schema, in the transaction of the connection. Waits only shortly for a lock."""
+    """Return the schema, in the transaction of the connection. Wait only shortly for a lock."""
     await connection.execute(_SHORT_LOCK_TIMEOUT)
     try:
         return await read_state(connection.fetch)
@@ -141,7 +141,7 @@ async def read_state_unless_locked(connection: Any) -> SchemaState:
 
 
 async def identity(fetch: Fetch, is_distributed: bool) -> str:
-    """Returns the identifier of the cluster, and the OIDs of the database and of a table.
+    """Return the identifier of the cluster, and the OIDs of the database and of a table.
 
     The distribution over the workers of Citus may create the table again.
     """
@@ -154,15 +154,15 @@ async def identity(fetch: Fetch, is_distributed: bool) -> str:
 
 
 async def is_owned_by_another_user(fetch: Fetch) -> bool:
-    """Returns True if another user owns the tables, so that this user cannot migrate them."""
+    """Return True if another user owns the tables, so that this user cannot migrate them."""
     rows = await fetch(row_security.OWNED_BY_ANOTHER_USER)
     return bool(rows and rows[0][0])
 
 
 async def check_migrated_by_owner(fetch: Fetch, accept_compatible: bool) -> int:
-    """Returns the number of the schema.
+    """Return the number of the schema.
 
-    Raises SettingsError if it is older than this program, or cannot be accepted.
+    Raise SettingsError if it is older than this program, or cannot be accepted.
     """
     schema = await read_state(fetch)
     migrations.reject_newer(ENGINE, schema, accept_compatible)
@@ -177,7 +177,7 @@ async def check_migrated_by_owner(fetch: Fetch, accept_compatible: bool) -> int:
 
 
 async def _read_state(fetch: Fetch) -> SchemaState:
-    """Reads the schema. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
+    """Read the schema. Raise SettingsError if the table cannot be read, or is not Gleanery's."""
     try:
         return await migrations.read_state(ENGINE, fetch)
     except asyncpg.InsufficientPrivilegeError:
@@ -187,7 +187,7 @@ async def _read_state(fetch: Fetch) -> SchemaState:
 
 
 async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
-    """Waits for the transactions that write, and lets later ones wait until the commit.
+    """Wait for the transactions that write, and let later ones wait until the commit.
 
     An older program then finds the new migration, and writes only if it is compatible.
     """

@@ -32,7 +32,7 @@ _COLUMNS = re.compile(r"INSERT INTO (\w+)\s*\(([^()]+)\)")
 
 
 def in_one_shard(sql: str, types: Sequence[str], scalars: int) -> ArrayStatement | None:
-    """Returns the statement with arrays; None if the statement is not simple.
+    """Return the statement with arrays; None if the statement is not simple.
 
     ``types`` are the types of the parameters. The first ``scalars`` do not become arrays.
     """
@@ -52,7 +52,7 @@ def in_one_shard(sql: str, types: Sequence[str], scalars: int) -> ArrayStatement
 
 
 def _join(sql: str, sets: str, numbered_sets: str) -> ArrayStatement | None:
-    """Joins the table that is changed, or selected from, with the sets of values."""
+    """Join the table that is changed, or selected from, with the sets of values."""
     if (match := _INSERT_SELECT.fullmatch(sql)) and not _NOT_SIMPLE.search(match[2] + match[3]):
         return ArrayStatement(f"{match[1]} {match[2]}, {sets} {match[3]}")
     match = _UPDATE.fullmatch(sql) or _DELETE.fullmatch(sql)
@@ -76,7 +76,7 @@ def _select(sql: str, types: Sequence[str], scalars: int) -> ArrayStatement | No
 
 
 def _insert(insert: str, sets: str, type_: str) -> ArrayStatement | None:
-    """Returns an INSERT of rows that are selected together with a row of the same shard.
+    """Return an INSERT of rows that are selected together with a row of the same shard.
 
     Citus sends only such an INSERT to the shard as it is. That row always exists: outputs and all
     that belongs to them are in a group, and an entry of the audit log follows its position.
@@ -101,7 +101,7 @@ def _insert(insert: str, sets: str, type_: str) -> ArrayStatement | None:
 
 
 def split_script(sql: str) -> list[str]:
-    """Splits a script into its statements."""
+    """Split a script into its statements."""
     scripts = [""]
     for part in _SCRIPT_PART.findall(sql):
         if part == ";":

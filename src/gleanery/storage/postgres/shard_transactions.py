@@ -38,7 +38,7 @@ class ShardTransaction(PostgresTransaction):
         self._taken_ids = 0
 
     def _count_scalars(self, sets: Sequence[Row]) -> int:
-        """Returns 1 if the organization is the same in all sets; it chooses the shard."""
+        """Return 1 if the organization is the same in all sets; it chooses the shard."""
         return int(len({values[0] for values in sets}) == 1)
 
     def _rewrite(self, sql: str, types: Sequence[str], scalars: int) -> ArrayStatement | None:

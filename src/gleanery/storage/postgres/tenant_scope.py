@@ -56,7 +56,7 @@ class TenantScope(Protocol):
     """Uses of a connection by one tenant, who sees only its own rows."""
 
     async def initialize(self, connection: Any) -> None:
-        """Prepares a new connection."""
+        """Prepare a new connection."""
 
     def read(self, connection: Any, organization_id: int) -> AbstractAsyncContextManager[None]:
         """Lets the tenant read until the context ends."""
@@ -64,7 +64,7 @@ class TenantScope(Protocol):
     def write(
         self, connection: Any, organization_id: int, schema: int | None
     ) -> AbstractAsyncContextManager[None]:
-        """Runs a transaction of the tenant: see ``transactions.transaction``."""
+        """Run a transaction of the tenant: see ``transactions.transaction``."""
 
 
 class SessionScope:
@@ -173,5 +173,5 @@ class DistributedScope(TransactionScope):
 
 
 def _set_tenant(organization_id: int) -> str:
-    """The tenant is an integer, so that no text of a client becomes a part of the query."""
+    """Return the statement. The tenant is an integer, so it contains no text of a client."""
     return f"SET LOCAL gleanery.organization = '{organization_id:d}'"

@@ -34,9 +34,9 @@ FROM pg_sequences WHERE schemaname = current_schema()
 
 @asynccontextmanager
 async def transaction(connection: Any, begin: str, schema: int | None) -> AsyncIterator[None]:
-    """Commits at the end of the context, or rolls back after an error.
+    """Commit at the end of the context, or roll back after an error.
 
-    ``begin`` begins the transaction, and may set its role, settings and tenant. Raises
+    ``begin`` begins the transaction, and may set its role, settings and tenant. Raise
     ``Unavailable`` if a program of this schema cannot serve the database. None does not check it.
     """
     try:
@@ -67,7 +67,7 @@ async def _begin(connection: Any, begin: str, schema: int | None) -> None:
 
 
 async def _roll_back(connection: Any) -> None:
-    """Rolls back. If the server does not respond soon, ends the connection instead."""
+    """Roll back. If the server does not respond soon, end the connection instead."""
     try:
         async with asyncio.timeout(_ROLLBACK_SECONDS):
             await connection.execute("ROLLBACK")
@@ -137,7 +137,7 @@ class PostgresTransaction:
             await self._connection.executemany(sql, sets)
 
     async def _over_arrays(self, sql: str, length: int, scalars: int) -> ArrayStatement | None:
-        """Returns the statement over arrays of this length, if there is one and it is faster."""
+        """Return the statement over arrays of this length, if there is one and it is faster."""
         if length < self._min_array_length:
             return None
         if (sql, scalars) not in self._array_statements:
@@ -151,7 +151,7 @@ class PostgresTransaction:
         return None if text is None else ArrayStatement(text)
 
     def _count_scalars(self, sets: Sequence[Row]) -> int:
-        """Returns how many of the first parameters must not become arrays."""
+        """Return how many of the first parameters must not become arrays."""
         return 0
 
     async def run_script(self, sql: str) -> None:
@@ -181,6 +181,6 @@ class PostgresTransaction:
 
 
 def _columns(sets: Sequence[Row], scalars: int) -> Sequence[Any]:
-    """Returns the values of each parameter: of the first ones a single value, then arrays."""
+    """Return the values of each parameter: of the first ones a single value, then arrays."""
     columns = [*zip(*sets, strict=True)]
     return [*(column[0] for column in columns[:scalars]), *columns[scalars:]]

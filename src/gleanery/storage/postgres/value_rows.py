@@ -40,7 +40,7 @@ class Insert(NamedTuple):
 
 
 def split(sql: str, sets: Sequence[Row]) -> tuple[Sequence[RowsInsert], Sequence[Row]]:
-    """Returns statements for several sets each, and the sets that are left for ``sql`` itself."""
+    """Return statements for several sets each, and the sets that are left for ``sql`` itself."""
     insert = parse(sql)
     if insert is None or not _can_share(insert, sets):
         return (), sets
@@ -56,7 +56,7 @@ def split(sql: str, sets: Sequence[Row]) -> tuple[Sequence[RowsInsert], Sequence
 
 @lru_cache(maxsize=256)
 def parse(sql: str) -> Insert | None:
-    """Returns the parts; None if the organization is not the first value."""
+    """Return the parts; None if the organization is not the first value."""
     match = _INSERT.fullmatch(sql)
     if match is None or _PARAMETER.search(match[4]):
         return None
@@ -77,7 +77,7 @@ def _names(listed: str) -> list[str]:
 
 
 def _can_share(insert: Insert, sets: Sequence[Row]) -> bool:
-    """Returns True if one statement can insert these sets of values of one organization.
+    """Return True if one statement can insert these sets of values of one organization.
 
     PostgreSQL refuses a statement that would insert a row and update it too.
     """
@@ -91,7 +91,7 @@ def _can_share(insert: Insert, sets: Sequence[Row]) -> bool:
 
 @lru_cache(maxsize=256)
 def with_rows(sql: str, length: int, count: int) -> str:
-    """Returns the INSERT of this many rows, each with ``count`` values. $1 is the same in all."""
+    """Return the INSERT of this many rows, each with ``count`` values. $1 is the same in all."""
     insert = parse(sql)
     assert insert is not None
     assert length * count <= _MAX_PARAMETERS

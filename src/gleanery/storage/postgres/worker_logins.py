@@ -20,7 +20,7 @@ _REASON = "failed with the following error: "
 
 
 async def check(connection: Any) -> None:
-    """Raises SettingsError if a login fails. The connection is in a transaction.
+    """Raise SettingsError if a login fails. The connection is in a transaction.
 
     Citus reports the reason of a failed login only as a warning.
     """

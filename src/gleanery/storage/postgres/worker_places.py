@@ -41,7 +41,7 @@ class WorkerPlaces:
         self._known: dict[int, _Worker] = {}
 
     def worker_of(self, organization_id: int) -> int:
-        """Returns a number for the worker. Work without a tenant has a number of its own."""
+        """Return a number for the worker. Work without a tenant has a number of its own."""
         if organization_id <= NO_TENANT:
             return organization_id
         return self._known.get(organization_id, _UNKNOWN).number
@@ -52,7 +52,7 @@ class WorkerPlaces:
         return address and f"organization {organization_id} is on the worker {address} of Citus"
 
     async def find(self, organization_id: int) -> None:
-        """Reads the worker of the organization, unless it is known."""
+        """Read the worker of the organization, unless it is known."""
         now = time.monotonic()
         known = self._known.get(organization_id, _UNKNOWN)
         if organization_id <= NO_TENANT or now < known.known_until:

@@ -31,7 +31,7 @@ class WriterQueues:
         self._locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = WeakValueDictionary()
 
     def turn(self, organization_id: int, queue_key: Hashable) -> AbstractAsyncContextManager[None]:
-        """Waits until the earlier writers with this key are done; None is no key."""
+        """Wait until the earlier writers with this key are done; None is no key."""
         if queue_key is None:
             return nullcontext()
         key = (organization_id, queue_key)

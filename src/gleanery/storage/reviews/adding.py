@@ -62,7 +62,7 @@ async def add_review(
     actor: audit.Actor,
     idempotency_key: str | None = None,
 ) -> AddedReview:
-    """Appends the review and applies its status to the outputs that the job has at that time.
+    """Append the review and apply its status to the outputs that the job has at that time.
 
     A repeated request with the same idempotency key gets the response of the first one, and also
     not before the status is applied.
@@ -86,7 +86,7 @@ def _idempotent_request(group: str, idempotency_key: str, review: ReviewIn) -> I
 async def _append_once(
     locked: LockedGroup, review: ReviewIn, actor: audit.Actor, request: IdempotentRequest | None
 ) -> AddedReview:
-    """Appends the review, unless a concurrent repetition of the request was faster."""
+    """Append the review, unless a concurrent repetition of the request was faster."""
     if request is None:
         return await _append(locked, review, actor)
     response: AddedReview | None = await request.fetch_response(locked.transaction)
@@ -133,7 +133,7 @@ async def _find_job(locked: LockedGroup, review: ReviewIn) -> _Job:
 
 
 async def _check_position(locked: LockedGroup, cursor: int) -> int:
-    """Returns the position of a cursor. Raises an error if the group has no such state."""
+    """Return the position of a cursor. Raise an error if the group has no such state."""
     seq = Position.from_cursor(cursor, locked.now).seq
     if seq > locked.last_seq:
         msg = "This position is after the last change of the group: send a cursor of this group"
@@ -152,7 +152,7 @@ async def _apply_to_job(locked: LockedGroup, review: ReviewIn, job: _Job) -> Non
 async def _apply_to_outputs(
     locked: LockedGroup, output_ids: list[str], review: ReviewIn, job: _Job
 ) -> list[str]:
-    """Applies the review to these outputs. Returns those that have a later value."""
+    """Apply the review to these outputs. Return those that have a later value."""
     later = await named_outputs.find_later(locked, job.id, output_ids, job.as_of)
     kind = _BULK_JOB_OF_STATUS.get(review.status)
     if kind is not None:
@@ -167,7 +167,7 @@ async def _insert(
     skipped: list[str] | None,
     person: str | None,
 ) -> AddedReview:
-    """Stores the review. That of a whole job becomes the latest review of the job."""
+    """Store the review. That of a whole job becomes the latest review of the job."""
     review_id, comment = uuid.uuid4().hex, review.comment or ""
     job_key = (locked.organization_id, locked.group_id, job.id)
     texts = (_as_text(review.output_ids), _as_text(skipped), _as_text(_findings(review)))
@@ -184,7 +184,7 @@ async def _insert(
 
 
 async def _set_latest(locked: LockedGroup, review: ReviewIn, job: _Job, row_id: int) -> None:
-    """Makes the review the latest one of its job, and says whether the job still waits for one."""
+    """Make the review the latest one of its job, and says whether the job still waits for one."""
     key = (locked.organization_id, job.id, row_id)
     if review.status not in _BULK_JOB_OF_STATUS:
         await locked.transaction.fetch(_SET_LATEST, *key, locked.now)
@@ -209,5 +209,5 @@ def _findings(review: ReviewIn) -> list[FindingOut]:
 
 
 def _as_text(value: list[str] | list[FindingOut] | None) -> str | None:
-    """Returns an array as JSON text, as a client gets it."""
+    """Return an array as JSON text, as a client gets it."""
     return None if value is None else json_text.encode(value).decode()

@@ -67,7 +67,7 @@ class ReviewedJob(NamedTuple):
 
 
 async def find_job(database: Database, group: str, job: str) -> ReviewedJob:
-    """Returns the job. Raises NotFound."""
+    """Return the job. Raise NotFound."""
     rows = await database.read(_JOB, database.organization_id, group, job)
     if not rows:
         await group_lock.require_group(database, group)

@@ -20,7 +20,7 @@ WHERE organization_id = $1 AND +group_id = $2 AND +job_id = $3 AND identity = $4
 
 
 async def check_findings(locked: LockedGroup, job_id: int, findings: Sequence[FindingIn]) -> None:
-    """Raises InvalidRequest if a finding is about an output that the job does not have."""
+    """Raise InvalidRequest if a finding is about an output that the job does not have."""
     known = await _find(locked, job_id, (finding.output_id for finding in findings))
     _reject_unknown(
         _unknown("findings", str(position), "output_id")
@@ -32,9 +32,9 @@ async def check_findings(locked: LockedGroup, job_id: int, findings: Sequence[Fi
 async def find_later(
     locked: LockedGroup, job_id: int, output_ids: Sequence[str], as_of: int | None
 ) -> list[str]:
-    """Returns the outputs whose values were stored after ``as_of``.
+    """Return the outputs whose values were stored after ``as_of``.
 
-    Raises InvalidRequest if the job lacks an output, or if all together are too large.
+    Raise InvalidRequest if the job lacks an output, or if all together are too large.
     """
     known = await _find(locked, job_id, output_ids)
     _reject_unknown(
@@ -73,7 +73,7 @@ def _reject_unknown(problems: Iterable[ErrorDetail]) -> None:
 
 
 def _check_size(sizes: Sequence[int]) -> None:
-    """Raises InvalidRequest if one transaction would change too many bytes."""
+    """Raise InvalidRequest if one transaction would change too many bytes."""
     count = page_sizes.count_fitting(sizes, mutations.MAX_BYTES)
     if count < len(sizes):
         limit = mutations.MAX_BYTES // 1024**2

@@ -48,17 +48,17 @@ WHERE organization_id = $1 AND review_id = $2 AND +group_id = (
 
 
 async def latest_reviews(database: Database, group: str, limits: PageLimits) -> ListPage:
-    """Reads a page of the newest reviews of each reviewed job, newest first."""
+    """Read a page of the newest reviews of each reviewed job, newest first."""
     return await _read_page(database, group, _LATEST_SIZES, _LATEST_ROWS, limits)
 
 
 async def review_history(database: Database, group: str, limits: PageLimits) -> ListPage:
-    """Reads a page of all reviews of the group, newest first."""
+    """Read a page of all reviews of the group, newest first."""
     return await _read_page(database, group, _HISTORY_SIZES, _HISTORY_ROWS, limits)
 
 
 async def read_review(database: Database, group: str, review_id: str) -> bytes:
-    """Returns one review with its findings, as JSON text. Raises NotFound."""
+    """Return one review with its findings, as JSON text. Raise NotFound."""
     rows = await database.read(_ONE, database.organization_id, review_id, group)
     if not rows:
         await group_lock.require_group(database, group)

@@ -178,7 +178,7 @@ async def read_chosen(
     as_of: int | None,
     max_bytes: int,
 ) -> Sample:
-    """Reads the outputs of an earlier sample as they are now, in their order."""
+    """Read the outputs of an earlier sample as they are now, in their order."""
     found = await _find_job(database, computations, group, job)
     position = found.position(as_of)
     details: dict[bytes, str] = {}
@@ -196,7 +196,7 @@ async def read_chosen(
 async def find_later(
     database: Database, group: str, job: str, output_ids: Sequence[str], as_of: int
 ) -> Later:
-    """Finds those of the outputs whose values were stored after a position."""
+    """Find those of the outputs whose values were stored after a position."""
     found = await job_history.find_job(database, group, job)
     key = (database.organization_id, found.group_id, found.id)
     known: dict[str, int] = {}
@@ -250,7 +250,7 @@ async def _choose_changed(job: _Job, count: int, numbers: random.Random) -> _Cho
 
 
 async def _add_unusual(job: _Job, chosen: _Choices, count: int) -> _Choices:
-    """Adds outputs of rare shapes and with extreme values."""
+    """Add outputs of rare shapes and with extreme values."""
     limit = count + len(chosen)
     unusual = await unusual_outputs(job.database, job.computations, job.group_id, job.id, limit)
     others = [output for output in unusual if output.identity not in chosen][:count]
@@ -258,7 +258,7 @@ async def _add_unusual(job: _Job, chosen: _Choices, count: int) -> _Choices:
 
 
 async def _find_ranks(job: _Job, statement: str, ranks: Iterable[int]) -> dict[int, bytes]:
-    """Returns the outputs at these places of an index, which count from 0.
+    """Return the outputs at these places of an index, which count from 0.
 
     It goes through the index from one place to the next, and each statement skips few entries.
     """
@@ -282,7 +282,7 @@ async def _find_ranks(job: _Job, statement: str, ranks: Iterable[int]) -> dict[i
 async def _read_outputs(
     job: _Job, position: int, chosen: Iterable[tuple[bytes, _Choice]], max_bytes: int
 ) -> Sample:
-    """Reads as many of the outputs as fit, and at least one."""
+    """Read as many of the outputs as fit, and at least one."""
     outputs: list[SampledOutput] = []
     for identity, (reason, detail) in chosen:
         limit = max_bytes if outputs else page_sizes.UNLIMITED
@@ -304,14 +304,14 @@ async def _read_outputs(
 
 
 def _compare(before: bytes, after: bytes, max_bytes: int) -> bytes | None:
-    """Returns the changed fields as JSON text, if it fits."""
+    """Return the changed fields as JSON text, if it fits."""
     changes = field_changes.compare(decode_item(before), decode_item(after))
     text = json_text.encode(changes)
     return text if len(text) <= max_bytes else None
 
 
 async def _read_items(job: _Job, identity: bytes, max_bytes: int) -> Row | None:
-    """Returns the size of an output with its approved version, and both if they fit."""
+    """Return the size of an output with its approved version, and both if they fit."""
     await asyncio.sleep(0)
     key = (job.database.organization_id, job.group_id, job.id, identity)
     rows = await job.database.read(_ITEMS, *key, min(_SMALL_BYTES, max_bytes))

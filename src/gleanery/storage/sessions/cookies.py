@@ -133,12 +133,12 @@ class StoredCookie(NamedTuple):
 
 
 def to_stored(value: str, row: Row) -> StoredCookie:
-    """Converts a decrypted value and a row of a list. Raises InvalidSession."""
+    """Convert a decrypted value and a row of a list. Raise InvalidSession."""
     return StoredCookie(_to_model(value, row[2:]), row[-1])
 
 
 def without_value(row: Row) -> model.Cookie:
-    """Converts the identity and the columns of a cookie. Raises InvalidSession."""
+    """Convert the identity and the columns of a cookie. Raise InvalidSession."""
     return _to_model("-", row[1:])
 
 

@@ -70,7 +70,7 @@ class PreparedState(NamedTuple):
 async def prepare_state(
     organization_id: int, document: ReadResult, destination: Destination
 ) -> PreparedState:
-    """Prepares a document for ``store_state``.
+    """Prepare a document for ``store_state``.
 
     A stored cookie keeps what the format of the document does not carry. It keeps its expiry only
     with its value.
@@ -128,7 +128,7 @@ def _to_input(entry: StorageEntry, destination: Destination) -> LocalStorageEntr
 
 
 def hosts_of(state: SessionState) -> set[str]:
-    """Returns the hosts of the cookies and of the entries."""
+    """Return the hosts of the cookies and of the entries."""
     origins = {entry.origin for entry in state.local_storage}
     return {cookie.host for cookie in state.cookies} | set(map(hostnames.host_of_origin, origins))
 
@@ -161,7 +161,7 @@ async def store_state(
     replacement: Replacement = NO_REPLACEMENT,
     is_dry_run: bool = False,
 ) -> StateChanges:
-    """Stores a document as a part of a transaction. The caller audits it.
+    """Store a document as a part of a transaction. The caller audits it.
 
     A dry run compares the document with the stored records, and writes nothing.
     """
@@ -195,7 +195,7 @@ async def _store_cookies(
 
 
 def _is_on(host: str, domains: Iterable[str]) -> bool:
-    """Returns True if the host is one of the domains. A leading dot includes the subdomains."""
+    """Return True if the host is one of the domains. A leading dot includes the subdomains."""
     return any(host == domain.removeprefix(".") or _is_below(host, domain) for domain in domains)
 
 
@@ -227,7 +227,7 @@ async def _store_kind(
 async def _hosts(
     kind: RecordKind[In, Out], transaction: Transaction, profile: str, domains: Iterable[str]
 ) -> list[str]:
-    """Returns the hosts of the domains, with the subdomains of those with a leading dot."""
+    """Return the hosts of the domains, with the subdomains of those with a leading dot."""
     hosts: list[str] = []
     for domain in domains:
         host = domain.removeprefix(".")
@@ -238,7 +238,7 @@ async def _hosts(
 
 
 def described_losses(document: ReadResult) -> list[str]:
-    """Returns the losses as sentences. One of them says if nothing is stored."""
+    """Return the losses as sentences. One of them says if nothing is stored."""
     losses = [str(loss) for loss in document.losses]
     return [*losses, NOTHING_STORED] if is_empty(document.state) else losses
 

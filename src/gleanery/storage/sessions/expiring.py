@@ -37,7 +37,7 @@ class ExpiringSessions(NamedTuple):
 
 
 async def find_expiring(database: Database, now: int, seconds: int) -> ExpiringSessions:
-    """Finds the sessions with a record that expires within so many seconds."""
+    """Find the sessions with a record that expires within so many seconds."""
     key = (database.organization_id, now + seconds, MAX_RECORDS + 1)
     expiries: dict[tuple[str, str], list[int]] = {}
     is_complete = True

@@ -64,7 +64,7 @@ async def import_state(
     actor: audit.Actor,
     if_match: IfMatch = None,
 ) -> Imported:
-    """Stores a document completely or not at all; audits it, and a dry run, too."""
+    """Store a document completely or not at all; audits it, and a dry run, too."""
     prepared = await documents.prepare_state(database.organization_id, document, destination)
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 
@@ -95,7 +95,7 @@ def _replacement(document: ReadResult) -> Replacement:
 
 
 async def _check_group(transaction: Transaction, group_id: int) -> None:
-    """Raises NotFound if the group was deleted after the request began."""
+    """Raise NotFound if the group was deleted after the request began."""
     if group_id != ALL_GROUPS and not await group_lock.accepts_records(transaction, group_id):
         raise group_lock.no_group_in_query()
 
@@ -149,7 +149,7 @@ def _to_result(
 def _describe(
     name: Literal["cookie", "local_storage"], kind: RecordKind[In, Out], made: RecordChange
 ) -> ImportedRecord:
-    """Describes a record without its value."""
+    """Describe a record without its value."""
     columns = dict(zip(kind.columns, made.columns, strict=True))
     expires = columns["expires"]
     return ImportedRecord(

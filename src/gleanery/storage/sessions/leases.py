@@ -96,7 +96,7 @@ class Lease(NamedTuple):
         return self.domain.removeprefix(".")
 
     def seconds_left(self, now: int) -> int:
-        """Returns the whole seconds that are left: a holder must never count too many."""
+        """Return the whole seconds that are left: a holder must never count too many."""
         return max(self.expires_at - now, 0) // timestamps.SECOND
 
     def to_response(self, now: int) -> LeaseOut:
@@ -127,7 +127,7 @@ class Wanted(NamedTuple):
         return self.domain.removeprefix(".")
 
     def starting(self, now: int, token_id: int) -> Lease:
-        """Returns a new lease that starts now."""
+        """Return a new lease that starts now."""
         id_, expires_at = secrets.token_hex(16), now + self.seconds * timestamps.SECOND
         return Lease(id_, self.profile, self.domain, self.holder, token_id, now, expires_at)
 
@@ -148,7 +148,7 @@ class Timed(NamedTuple):
 async def acquire(
     engine: Engine, organization_id: int, wanted: Wanted, clock: Clock, actor: audit.Actor
 ) -> Timed:
-    """Stores a lease and returns when it is durable. Raises Leased if another one excludes it.
+    """Store a lease and return when it is durable. Raise Leased if another one excludes it.
 
     A read before the transaction refuses most requests of clients that wait, so that they do not
     delay writers.
@@ -194,7 +194,7 @@ async def _lock(transaction: Transaction, clock: Clock) -> int:
 
 
 async def _remove_ended(transaction: Transaction, now: int) -> bool:
-    """Deletes ended leases. Returns True if the clock was set back since a lease was acquired.
+    """Delete ended leases. Return True if the clock was set back since a lease was acquired.
 
     Such a lease would last too long. Its holder counts an hour at most, so it ends in an hour.
     """
@@ -205,7 +205,7 @@ async def _remove_ended(transaction: Transaction, now: int) -> bool:
 
 
 def _require_free(current: Sequence[Lease], wanted: Wanted, now: int) -> None:
-    """Raises Leased if a current lease excludes the wanted one, or if there are too many."""
+    """Raise Leased if a current lease excludes the wanted one, or if there are too many."""
     if excluding := [lease.seconds_left(now) for lease in current if _excludes(lease, wanted)]:
         raise errors.Leased(_HELD, _retry_after(max(excluding)))
     if len(current) >= MAX_LEASES:
@@ -267,7 +267,7 @@ def within(lease: Lease, document: ReadResult) -> ReadResult:
 
 
 def _has_host(lease: Lease, host: str) -> bool:
-    """Returns True if the lease is of pages on the host."""
+    """Return True if the lease is of pages on the host."""
     return host == lease.host or (lease.domain != lease.host and host.endswith(lease.domain))
 
 
@@ -279,10 +279,10 @@ async def change(
     clock: Clock,
     actor: audit.Actor,
 ) -> Changed:
-    """Stores records, and renews or returns a lease, completely or not at all.
+    """Store records, and renew or return a lease, completely or not at all.
 
-    Raises NotFound if the lease has ended, so that a late holder cannot overwrite the changes of
-    the next one. Raises PreconditionFailed if ``if_match`` is old.
+    Raise NotFound if the lease has ended, so that a late holder cannot overwrite the changes of
+    the next one. Raise PreconditionFailed if ``if_match`` is old.
 
     A renewal never shortens a lease: a holder whose renewal gets no response still knows a time
     until which it has the session.
@@ -307,7 +307,7 @@ async def change(
 
 
 async def read_etag(read: versions.Read, organization_id: int, lease: Lease) -> str:
-    """Returns the version of the leased session. Read it before the session."""
+    """Return the version of the leased session. Read it before the session."""
     tables = (COOKIES.table, LOCAL_STORAGE.table)
     has_subdomains = lease.domain != lease.host
     scope = versions.ListScope(tables, lease.profile, lease.host, ALL_GROUPS, has_subdomains)
@@ -324,7 +324,7 @@ async def _store(
 
 
 async def release(database: Database, lease_id: str, clock: Clock, actor: audit.Actor) -> None:
-    """Returns a lease without changes. Raises NotFound if the lease has ended."""
+    """Return a lease without changes. Raise NotFound if the lease has ended."""
 
     async def work(transaction: Transaction) -> None:
         now = await _lock(transaction, clock)
@@ -336,7 +336,7 @@ async def release(database: Database, lease_id: str, clock: Clock, actor: audit.
 
 
 async def read(database: Database, lease_id: str) -> Lease:
-    """Returns a lease, which may have expired. Raises NotFound if there is none."""
+    """Return a lease, which may have expired. Raise NotFound if there is none."""
     return _one(await database.read(_FIND, database.organization_id, lease_id, 0))
 
 
@@ -351,7 +351,7 @@ def _one(rows: Sequence[Row]) -> Lease:
 
 
 async def end_of_host(transaction: Transaction, host: str, profile: str) -> None:
-    """Ends the leases whose holders may have records of a host, as a part of its deletion.
+    """End the leases whose holders may have records of a host, as a part of its deletion.
 
     Otherwise a holder that returns its state would store the deleted records again. The caller
     locks the session state.
@@ -412,13 +412,13 @@ async def _read_current(engine: Engine, organization_id: int, clock: Clock) -> _
 
 
 async def list_current(engine: Engine, organization_id: int, clock: Clock) -> list[LeaseOut]:
-    """Lists the organization's current leases, oldest first."""
+    """List the organization's current leases, oldest first."""
     found = await _read_current(engine, organization_id, clock)
     return [lease.to_response(found.now) for lease in found.leases]
 
 
 async def delete_expired(engine: Engine, before: int) -> None:
-    """Deletes the leases that expired before this time, of all organizations."""
+    """Delete the leases that expired before this time, of all organizations."""
     database = engine.for_all_tenants()
 
     async def delete_some(transaction: Transaction) -> int:

@@ -85,7 +85,7 @@ def _to_response(organization_id: int, value: str, row: Row) -> LocalStorageOut:
 
 
 async def _check_groups(transaction: Transaction, entries: Sequence[LocalStorageEntry]) -> None:
-    """Raises NotFound for an entry of a group that does not exist or is being deleted."""
+    """Raise NotFound for an entry of a group that does not exist or is being deleted."""
     known = {ALL_GROUPS}
     for position, entry in enumerate(entries):
         group_id = entry.group_id or ALL_GROUPS
@@ -147,7 +147,7 @@ class StoredEntry(NamedTuple):
 
 
 def to_stored(value: str, row: Row) -> StoredEntry:
-    """Converts a decrypted value and a row of a list."""
+    """Convert a decrypted value and a row of a list."""
     _, _, group_id, domain, _, key, path, expires, origin, _, _, _, updated_at = row
     return StoredEntry(domain, origin, key, value, group_id, path, expires, updated_at)
 
@@ -158,7 +158,7 @@ def to_stored(value: str, row: Row) -> StoredEntry:
 async def audit_deletion_of_group(
     transaction: Transaction, group_id: int, now: int, actor: audit.Actor
 ) -> None:
-    """Records that the entries of a group are about to be deleted; waits for their writers.
+    """Record that the entries of a group are about to be deleted; wait for their writers.
 
     Call it last in the transaction that starts the deletion.
     """
@@ -171,7 +171,7 @@ async def audit_deletion_of_group(
 
 
 async def delete_of_group(transaction: Transaction, group_id: int, limit: int) -> bool:
-    """Deletes at most ``limit`` entries of a group. Returns True if none are left."""
+    """Delete at most ``limit`` entries of a group. Return True if none are left."""
     organization_id = transaction.organization_id
     rows = await transaction.fetch(_OF_GROUP, organization_id, group_id, limit)
     if rows:

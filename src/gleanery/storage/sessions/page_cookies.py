@@ -40,7 +40,7 @@ class PageCookie(NamedTuple):
 
 
 async def find(transaction: Transaction, profile: str, pages: Sequence[Page]) -> list[PageCookie]:
-    """Returns the cookies that the pages get, with expired ones."""
+    """Return the cookies that the pages get, with expired ones."""
     found: list[PageCookie] = []
     for page_host in dict.fromkeys(page.host for page in pages):
         of_host = [page for page in pages if page.host == page_host]
@@ -73,7 +73,7 @@ def _is_sent(cookie: BrowserCookie, pages: Iterable[Page]) -> bool:
 def match_stored(
     prepared: Prepared[Cookie], found: Iterable[PageCookie], now: int
 ) -> Prepared[Cookie]:
-    """Returns the cookies of requests with the identities of the stored ones that they mean.
+    """Return the cookies of requests with the identities of the stored ones that they mean.
 
     A cookie means the only stored one of its name that its page gets. Those that have expired at
     this second count only if there is no other. Otherwise it is a new cookie of the page's host.

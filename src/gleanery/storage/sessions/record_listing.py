@@ -73,7 +73,7 @@ class RecordPage(NamedTuple):
 async def list_records(
     kind: RecordKind[In, Out], database: Database, host: str, profile: str, cursor: int, limit: int
 ) -> RecordPage:
-    """Lists the records of a host and profile with ids above the cursor."""
+    """List the records of a host and profile with ids above the cursor."""
     sql = _LIST_COOKIES if kind.table == COOKIES.table else _LIST_ENTRIES
     key = (database.organization_id, host, profile, cursor, limit + 1, MAX_TEXT)
     # Other requests run meanwhile: one host can have many records.
@@ -112,7 +112,7 @@ async def reveal(
     now: int,
     actor: audit.Actor,
 ) -> str | None:
-    """Returns the value of a record after an entry in the audit log; None without a record."""
+    """Return the value of a record after an entry in the audit log; None without a record."""
     sql = _FIND_COOKIE if kind.table == COOKIES.table else _FIND_ENTRY
     rows = await database.read(sql, database.organization_id, id_ - 1, id_)
     if not rows:

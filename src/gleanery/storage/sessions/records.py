@@ -119,7 +119,7 @@ class RecordChange(NamedTuple):
 async def prepare(
     kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
 ) -> Prepared[In]:
-    """Prepares records for ``store_prepared``, in a thread if there are many."""
+    """Prepare records for ``store_prepared``, in a thread if there are many."""
     if len(inputs) <= RECORDS_PER_PAUSE:
         return prepare_at_once(kind, organization_id, inputs)
     return await asyncio.to_thread(prepare_at_once, kind, organization_id, inputs)
@@ -132,7 +132,7 @@ def prepare_at_once(
     kept_columns: Iterable[str] = (),
     keeps_expiry: bool = False,
 ) -> Prepared[In]:
-    """Prepares records for ``store_prepared``. Of two with one identity, the last one is kept.
+    """Prepare records for ``store_prepared``. Of two with one identity, the last one is kept.
 
     A stored record keeps its values of ``kept_columns``, and perhaps its expiry.
     """
@@ -156,9 +156,9 @@ async def store(
     actor: audit.Actor,
     if_match: IfMatch = None,
 ) -> WriteCounts:
-    """Stores an array completely or not at all. Of two records with one identity, the last wins.
+    """Store an array completely or not at all. Of two records with one identity, the last wins.
 
-    Raises InvalidRequest if it is not clear which partition or origin a record means.
+    Raise InvalidRequest if it is not clear which partition or origin a record means.
     """
     given = await prepare(kind, database.organization_id, inputs)
 
@@ -187,7 +187,7 @@ async def store_prepared(
     prepared: Prepared[In],
     is_dry_run: bool = False,
 ) -> list[RecordChange]:
-    """Stores records as a part of a transaction. The caller audits it.
+    """Store records as a part of a transaction. The caller audits it.
 
     A dry run writes nothing.
     """
@@ -207,7 +207,7 @@ async def _store_some(
     given: Sequence[PreparedRecord],
     is_dry_run: bool,
 ) -> list[RecordChange]:
-    """Writes the records that are new or changed; returns what happens to each."""
+    """Write the records that are new or changed; return what happens to each."""
     records, stored = await _match(kind, locked, given)
     changes = [_compare(locked.vault, one, stored.get(one.identity)) for one in records]
     if not is_dry_run:
@@ -227,9 +227,9 @@ def _compare(vault: Vault, record: PreparedRecord, row: Row | None) -> RecordCha
 async def _match(
     kind: RecordKind[In, Out], locked: LockedState, given: Sequence[PreparedRecord]
 ) -> tuple[list[PreparedRecord], dict[bytes, Row]]:
-    """Finds the stored record that each given one means.
+    """Find the stored record that each given one means.
 
-    Returns the records to store, with the values that they keep, and the stored ones by identity.
+    Return the records to store, with the values that they keep, and the stored ones by identity.
     """
     transaction = locked.transaction
     stored = await _find(kind, transaction, given)
@@ -248,7 +248,7 @@ async def _match(
 async def _find_alternatives(
     kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
 ) -> dict[bytes, list[bytes]]:
-    """Returns the identities that the client can mean instead, by the given identity."""
+    """Return the identities that the client can mean instead, by the given identity."""
     organization_id = transaction.organization_id
     if not await transaction.fetch(kind.statements.any_alternative, organization_id):
         return {}  # usually: it saves one look-up for each record
@@ -271,7 +271,7 @@ async def _find_alternatives(
 async def _with_meant_identities(
     kind: RecordKind[In, Out], locked: LockedState, given: Prepared[In]
 ) -> Prepared[In]:
-    """Returns the records with the identities of the stored records that they mean."""
+    """Return the records with the identities of the stored records that they mean."""
     unnamed = [one for one in given.records if one.alternative is not None]
     found: dict[bytes, list[bytes]] = {}
     for start in range(0, len(unnamed), RECORDS_PER_PAUSE):
@@ -310,9 +310,9 @@ async def _find_values(
     identities: Iterable[bytes],
     lengths: Container[int],
 ) -> dict[bytes, Row]:
-    """Finds the stored records by identity, with the values that have one of these lengths.
+    """Find the stored records by identity, with the values that have one of these lengths.
 
-    Raises InvalidRequest if these values are too large.
+    Raise InvalidRequest if these values are too large.
     """
     transaction, found, left = locked.transaction, dict[bytes, Row](), _MAX_COMPARED_BYTES
     organization_id, remaining = transaction.organization_id, iter(identities)
@@ -337,7 +337,7 @@ def _choose(
     stored: dict[bytes, Row],
     alternatives: Sequence[bytes],
 ) -> dict[PreparedRecord, PreparedRecord] | None:
-    """Returns the records to store in the place of the versions; None if that is not clear."""
+    """Return the records to store in the place of the versions; None if that is not clear."""
     own = next(iter(versions)).identity
     default = alternatives[0] if own not in stored and len(alternatives) == 1 else own
     candidates = {one: stored[one] for one in (*alternatives, own) if one in stored}
@@ -369,7 +369,7 @@ def _value(vault: Vault, identity: bytes, row: Row) -> str | None:
 
 
 def _content(columns: Sequence[Any], left_out: Container[int], value: str | None) -> Hashable:
-    """Returns what a client can see of a record, without the columns at these positions."""
+    """Return what a client can see of a record, without the columns at these positions."""
     return value, *(one for position, one in enumerate(columns) if position not in left_out)
 
 
@@ -390,7 +390,7 @@ def _with_kept_values(
 def _kept_expiry(
     kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, row: Row
 ) -> tuple[int, ...]:
-    """Returns the position of the expiry, if the stored record keeps it.
+    """Return the position of the expiry, if the stored record keeps it.
 
     A new value has an expiry of its own, which is not known. Who has a record after its expiry has
     one that was renewed.
@@ -404,7 +404,7 @@ def _kept_expiry(
 async def _find(
     kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
 ) -> dict[bytes, Row]:
-    """Finds the stored records by identity, with the values that may be equal."""
+    """Find the stored records by identity, with the values that may be equal."""
     organization_id = transaction.organization_id
     rows = await transaction.fetch_many(
         kind.statements.find,
@@ -432,12 +432,12 @@ def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row) -> bool:
 
 
 def _has_value(vault: Vault, record: PreparedRecord, row: Row) -> bool:
-    """Returns True if the stored record has the same value."""
+    """Return True if the stored record has the same value."""
     return _value(vault, record.identity, row) == record.value
 
 
 def audited_domains(domains: Iterable[str]) -> list[str]:
-    """Returns the first domains, for the audit log."""
+    """Return the first domains, for the audit log."""
     return list(dict.fromkeys(domains))[:_MAX_AUDITED_DOMAINS]
 
 
@@ -453,9 +453,9 @@ async def delete(
     actor: audit.Actor,
     if_match: IfMatch = None,
 ) -> int:
-    """Deletes the default profile's records of exactly this domain, or those with this name.
+    """Delete the default profile's records of exactly this domain, or those with this name.
 
-    Returns the number of deleted records.
+    Return the number of deleted records.
     """
 
     async def work(transaction: Transaction) -> int:
@@ -478,7 +478,7 @@ async def delete_hosts(
     group_id: int | None = None,
     is_dry_run: bool = False,
 ) -> list[RecordChange]:
-    """Deletes the records of these hosts, with and without a leading dot, as a part of a write.
+    """Delete the records of these hosts, with and without a leading dot, as a part of a write.
 
     Those with an identity in ``kept`` stay. Of a kind with groups, ``group_id`` selects those of
     one group. The caller locks the session state and audits the deletion. A dry run writes nothing.
@@ -498,7 +498,7 @@ async def delete_hosts(
 async def delete_rows(
     kind: RecordKind[In, Out], transaction: Transaction, rows: Sequence[Row], is_dry_run: bool
 ) -> list[RecordChange]:
-    """Deletes the records of these rows of ``list_host``, as a part of a write."""
+    """Delete the records of these rows of ``list_host``, as a part of a write."""
     if not is_dry_run:
         keys = [(transaction.organization_id, row[0]) for row in rows]
         await transaction.execute_many(kind.statements.delete_one, keys)
@@ -524,7 +524,7 @@ class Filter(NamedTuple):
         return None if self.domain is None else self.domain.removeprefix(".")
 
     def scope(self, *tables: str) -> ListScope:
-        """Returns the scope of these tables' ETag."""
+        """Return the scope of these tables' ETag."""
         return ListScope(tables, self.profile, self.host, self.for_group, self.has_subdomains)
 
 
@@ -538,7 +538,7 @@ async def read(
     now: int,
     actor: audit.Actor,
 ) -> ListPage:
-    """Reads records in the order of first insertion, including expired ones; audits the read."""
+    """Read records in the order of first insertion, including expired ones; audits the read."""
     page = await list_pages.read_page(_list_query(kind, database, vault, filter_), limits)
     about = _audit_details(len(page.records), filter_)
     await read_auditor.record(database, audit.Entry(actor, now, kind.read_action, about))
@@ -560,7 +560,7 @@ def _list_query(
 
 
 def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], bytes]:
-    """Returns the function that decrypts a record and renders it as JSON text."""
+    """Return the function that decrypts a record and renders it as JSON text."""
     organization_id, decrypt = database.organization_id, decrypter(kind, database, vault)
 
     def encode(row: Row) -> bytes:
@@ -570,7 +570,7 @@ def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Cal
 
 
 def decrypter(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], str]:
-    """Returns the function that decrypts the value in a row of a list."""
+    """Return the function that decrypts the value in a row of a list."""
     organization_id = database.organization_id
     identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
 

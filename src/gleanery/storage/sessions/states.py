@@ -102,7 +102,7 @@ class FoundState(NamedTuple):
 async def read_state(
     database: Database, vault: Vault, filter_: StateFilter, now: int, max_bytes: int
 ) -> FoundState:
-    """Reads the records without the expired ones. Raises StateTooLarge. The caller audits it."""
+    """Read the records without the expired ones. Raise StateTooLarge. The caller audits it."""
     stored, left = filter_.stored, max_bytes
     cookie_rows, size = await whole_records.read(COOKIES, database, stored, left)
     left -= size
@@ -165,7 +165,7 @@ def _selected(state: SessionState, filter_: StateFilter) -> SessionState:
 
 
 def _expired(found: Iterable[StoredEntry], filter_: StateFilter, now: int) -> int:
-    """Returns the number of the selected entries that have expired."""
+    """Return the number of the selected entries that have expired."""
     entries = _by_identity((entry for entry in found if _is_expired(entry, now)), filter_)
     valid = tuple(_valid_entries(entries, filter_, Losses()))
     return len(_selected(SessionState((), valid), filter_).local_storage)
@@ -201,7 +201,7 @@ def _valid_entries(
 
 
 def _newest_cookies(found: Iterable[StoredCookie]) -> Iterable[BrowserCookie]:
-    """Returns the cookies, without older ones that are the same for a browser."""
+    """Return the cookies, without older ones that are the same for a browser."""
     newest: dict[Hashable, StoredCookie] = {}
     for one in found:
         older = newest.get(one.cookie.identity)
@@ -213,7 +213,7 @@ def _newest_cookies(found: Iterable[StoredCookie]) -> Iterable[BrowserCookie]:
 def _by_identity(
     found: Iterable[StoredEntry], filter_: StateFilter
 ) -> dict[tuple[str, str], list[StoredEntry]]:
-    """Returns the entries by origin and key, of which a browser has one."""
+    """Return the entries by origin and key, of which a browser has one."""
     entries: dict[tuple[str, str], list[StoredEntry]] = {}
     for entry in found:
         if _is_on_host(entry, filter_):
@@ -222,13 +222,13 @@ def _by_identity(
 
 
 def _is_on_host(entry: StoredEntry, filter_: StateFilter) -> bool:
-    """Returns True if pages on the host see the entry. A leading dot includes subdomains."""
+    """Return True if pages on the host see the entry. A leading dot includes subdomains."""
     is_any = filter_.host is None or filter_.has_subdomains
     return is_any or entry.domain.startswith(".") or entry.domain == filter_.host
 
 
 def _origin(entry: StoredEntry, filter_: StateFilter) -> str:
-    """Returns the entry's origin. An entry without one belongs to every origin of its host."""
+    """Return the entry's origin. An entry without one belongs to every origin of its host."""
     if entry.origin is not None:
         return entry.origin
     if filter_.page is not None:
@@ -240,7 +240,7 @@ def _origin(entry: StoredEntry, filter_: StateFilter) -> str:
 
 
 def _best(rivals: Sequence[StoredEntry], filter_: StateFilter) -> StoredEntry:
-    """Returns one of the entries that a browser cannot have together.
+    """Return one of the entries that a browser cannot have together.
 
     The own entry of the group wins, then one with an origin, then the newest.
     """
@@ -264,5 +264,5 @@ def _add_losses(rivals: Sequence[StoredEntry], filter_: StateFilter, losses: Los
 
 
 def is_empty(state: SessionState) -> bool:
-    """Returns True if there is no record."""
+    """Return True if there is no record."""
     return not state.cookies and not state.local_storage

@@ -33,7 +33,7 @@ GROUP BY host, profile ORDER BY host, profile LIMIT $6
 
 
 def _summaries(conditions: str = "") -> str:
-    """Returns the statement. The database merges, because its order depends on its collation."""
+    """Return the statement. The database merges, because its order depends on its collation."""
     tables = (COOKIES.table, LOCAL_STORAGE.table)
     kinds = [_SUMMARIES_OF_KIND.format(table=table, conditions=conditions) for table in tables]
     return f"{' UNION ALL '.join(kinds)} ORDER BY host, profile"
@@ -74,7 +74,7 @@ async def list_sessions(
     now: int,
     expiring_seconds: int = _EXPIRING_SECONDS,
 ) -> SummaryPage:
-    """Returns the sessions after a position, each with the records of one host and profile."""
+    """Return the sessions after a position, each with the records of one host and profile."""
     seconds = now // timestamps.SECOND
     key = (database.organization_id, *after, seconds, seconds + expiring_seconds, limit + 1)
     values = [value for value in filter_ if value is not None]
@@ -96,7 +96,7 @@ def _statement(filter_: SummaryFilter) -> str:
 
 
 def _to_response(host: str, profile: str, rows: dict[str, Row]) -> SessionOut:
-    """Returns the session from the row of each kind."""
+    """Return the session from the row of each kind."""
     counts = {table: row[3] for table, row in rows.items()}
     expiries = [row[6] for row in rows.values() if row[6] is not None]
     return SessionOut(
@@ -121,9 +121,9 @@ def _cursor(last: SessionOut) -> str:
 async def delete_session(
     database: Database, host: str, profile: str, now: int, actor: audit.Actor, if_match: IfMatch
 ) -> int:
-    """Deletes the records of a host and profile, with and without a leading dot of the domain.
+    """Delete the records of a host and profile, with and without a leading dot of the domain.
 
-    Ends the leases whose holders may have them. Returns the number of deleted records.
+    End the leases whose holders may have them. Return the number of deleted records.
     """
 
     async def work(transaction: Transaction) -> int:
@@ -150,7 +150,7 @@ class ExpiryCounts(NamedTuple):
 
 
 async def count_expiring(engine: Engine, now: int) -> ExpiryCounts:
-    """Counts the records that have expired, and those that expire within a day."""
+    """Count the records that have expired, and those that expire within a day."""
     database, seconds = engine.for_all_tenants(), now // timestamps.SECOND
     expired = expiring = 0
     for sql in (_EXPIRED_COOKIES, _EXPIRED_ENTRIES):

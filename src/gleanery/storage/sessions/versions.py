@@ -30,7 +30,7 @@ _OTHER_PROFILE = (
 )
 
 HOST_IS_BELOW = "substr(host, length(host) - length($3)) = '.' || $3"
-"""SQL condition: the host is a subdomain of host $3."""
+"""Return the SQL condition that the host is a subdomain of host $3."""
 
 Read = Callable[..., Awaitable[Sequence[Row]]]
 IfMatch = tuple[str, ...] | None
@@ -51,7 +51,7 @@ class ListScope(NamedTuple):
 
 
 async def read_etag(read: Read, organization_id: int, scope: ListScope) -> str:
-    """Returns the ETag of a list, without quotes. Read it before the records of the list."""
+    """Return the ETag of a list, without quotes. Read it before the records of the list."""
     numbers: list[int] = []
     for table in scope.tables:
         [row] = await read(*_version_query(table, organization_id, scope))
@@ -61,7 +61,7 @@ async def read_etag(read: Read, organization_id: int, scope: ListScope) -> str:
 
 
 async def check(transaction: Transaction, if_match: IfMatch, profile: str) -> None:
-    """Raises PreconditionFailed if no ETag of If-Match is current and of the profile.
+    """Raise PreconditionFailed if no ETag of If-Match is current and of the profile.
 
     Call it under the lock.
     """
@@ -80,7 +80,7 @@ async def check(transaction: Transaction, if_match: IfMatch, profile: str) -> No
 
 
 def _version_query(table: str, organization_id: int, scope: ListScope) -> tuple[Any, ...]:
-    """Returns the statement, and then its values."""
+    """Return the statement, and then its values."""
     hosts = [] if scope.host is None else visible_hosts(scope.host)
     has_group = table == "local_storage" and scope.for_group is not None
     values = (organization_id, scope.profile, *hosts, *[scope.for_group] * has_group)
@@ -88,7 +88,7 @@ def _version_query(table: str, organization_id: int, scope: ListScope) -> tuple[
 
 
 def visible_hosts(host: str) -> list[str]:
-    """Returns the host and its parent domains, whose records a page on the host can see."""
+    """Return the host and its parent domains, whose records a page on the host can see."""
     if hostnames.is_address(host):
         return [host]
     labels = host.split(".")
@@ -97,7 +97,7 @@ def visible_hosts(host: str) -> list[str]:
 
 
 def host_condition(host_count: int, has_subdomains: bool) -> str:
-    """SQL condition: the host is one of ``visible_hosts``, of which $3 is the first.
+    """Return the SQL condition that the host is one of ``visible_hosts``, of which $3 is the first.
 
     With subdomains, the host may also be below $3.
     """
@@ -108,7 +108,7 @@ def host_condition(host_count: int, has_subdomains: bool) -> str:
 
 @lru_cache(maxsize=512)
 def _statement(table: str, host_count: int, has_group: bool, has_subdomains: bool) -> str:
-    """Counts the records and finds their highest revision, of one to all hosts."""
+    """Count the records and find their highest revision, of one to all hosts."""
     conditions = ["organization_id = $1", "profile = $2"]
     if host_count:
         conditions.append(host_condition(host_count, has_subdomains))
@@ -132,7 +132,7 @@ def _encode_scope(scope: ListScope) -> str:
 
 
 def _decode_scope(encoded: str) -> ListScope | None:
-    """Returns the scope in an ETag; None for a text that is no ETag of this service."""
+    """Return the scope in an ETag; None for a text that is no ETag of this service."""
     try:
         padding = "=" * (-len(encoded) % 4)
         text = base64.urlsafe_b64decode(encoded + padding).decode()

@@ -36,7 +36,7 @@ class _Statements(NamedTuple):
 async def read(
     kind: RecordKind[In, Out], database: Database, filter_: Filter, max_bytes: int
 ) -> tuple[list[Row], int]:
-    """Returns the rows for ``records.decrypter``, and their size. Raises StateTooLarge.
+    """Return the rows for ``records.decrypter``, and their size. Raise StateTooLarge.
 
     A host's records are found by an index, however many others there are. The caller leaves out
     those of parent domains that are not for subdomains.
@@ -55,7 +55,7 @@ async def read(
 async def count_below(
     kind: RecordKind[In, Out], database: Database, filter_: Filter, now: int
 ) -> int:
-    """Counts the records of the host's subdomains that have not expired at this second."""
+    """Count the records of the host's subdomains that have not expired at this second."""
     key = (database.organization_id, filter_.profile, filter_.host, now)
     [[count]] = await database.read_large(_COUNT_BELOW.format(kind.table), *key)
     return int(count)
@@ -64,14 +64,14 @@ async def count_below(
 async def hosts_below(
     kind: RecordKind[In, Out], transaction: Transaction, profile: str, host: str
 ) -> list[str]:
-    """Returns the subdomains of a host that have records."""
+    """Return the subdomains of a host that have records."""
     sql = _HOSTS_BELOW.format(kind.table)
     rows = await transaction.fetch(sql, transaction.organization_id, profile, host)
     return [row[0] for row in rows]
 
 
 def _position(row: Row) -> int:
-    """Returns the id of a record; ids are in the order of first insertion."""
+    """Return the id of a record; ids are in the order of first insertion."""
     return int(row[-1])
 
 

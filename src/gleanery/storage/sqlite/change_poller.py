@@ -32,7 +32,7 @@ class ChangePoller:
 
     @asynccontextmanager
     async def subscribe(self, channel: str, reader: apsw.Connection) -> AsyncIterator[Subscription]:
-        """Subscribes to the channel of a group until the context ends."""
+        """Subscribe to the channel of a group until the context ends."""
         with self._subscriptions.add(channel, Subscription()) as subscription:
             try:
                 self._last_changes.setdefault(channel, _last_change(reader, channel))
@@ -73,7 +73,7 @@ class ChangePoller:
 
 
 def _last_change(reader: apsw.Connection, channel: str) -> Any:
-    """Reads the state of the group that the channel belongs to; see ``group_lock.channel``."""
+    """Read the state of the group that the channel belongs to; see ``group_lock.channel``."""
     organization_id, _, group = channel.partition("/")
     sql = to_sqlite(_LAST_CHANGE, tenancy.ANY_TENANT)
     return reader.execute(sql, (int(organization_id), group)).fetchall()

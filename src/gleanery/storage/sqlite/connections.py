@@ -33,7 +33,7 @@ _MOVED = "The database was moved, replaced or deleted: the log of the service sa
 
 
 def connect(path: Path) -> apsw.Connection:
-    """Opens a connection for the writer, to a file that exists."""
+    """Open a connection for the writer, to a file that exists."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     # Without this SQLite plans a statement with a bound LIMIT again for each value, which takes
@@ -51,14 +51,14 @@ def connect(path: Path) -> apsw.Connection:
 
 
 def connect_reader(path: Path) -> apsw.Connection:
-    """Opens a connection for reads. It maps the file: copies of pages take 10 % of a request."""
+    """Open a connection for reads. It maps the file: copies of pages take 10 % of a request."""
     connection = connect(path)
     connection.pragma("mmap_size", _MAX_MAPPED_BYTES)
     return connection
 
 
 def _enable_wal(connection: apsw.Connection) -> None:
-    """Enables the write-ahead log.
+    """Enable the write-ahead log.
 
     SQLite does not wait for another process that does the same on a new file, so this function
     tries again.
@@ -82,13 +82,13 @@ class OpenFiles:
     """
 
     def __init__(self, path: Path, connection: apsw.Connection) -> None:
-        """Takes the connection's files, which SQLite has opened without symbolic links."""
+        """Take the connection's files, which SQLite has opened without symbolic links."""
         self._database, self._log = os.path.abspath(path), connection.filename_wal
         paths = (self._database, self._log, f"{connection.filename}-shm")
         self._identities = {path: _identity(path) for path in paths}
 
     def problem(self) -> Unavailable | None:
-        """Returns what happened, and what to do; None if every file is in its place."""
+        """Return what happened, and what to do; None if every file is in its place."""
         for path, identity in self._identities.items():
             if _identity(path) != identity:
                 return Unavailable(
@@ -99,7 +99,7 @@ class OpenFiles:
         return None
 
     def check(self) -> None:
-        """Raises Unavailable unless every file is in its place."""
+        """Raise Unavailable unless every file is in its place."""
         if (problem := self.problem()) is not None:
             raise problem
 
@@ -107,18 +107,18 @@ class OpenFiles:
         return _size(self._database)
 
     def log_bytes(self) -> int:
-        """Returns the size of the write-ahead log."""
+        """Return the size of the write-ahead log."""
         return _size(self._log)
 
     def is_only_log_missing(self) -> bool:
-        """Returns True if the write-ahead log is gone, and no process can have created another."""
+        """Return True if the write-ahead log is gone, and no process can have created another."""
         found = {path: _identity(path) for path in self._identities}
         lost = [path for path in found if found[path] != self._identities[path]]
         return self._log in lost and not any(found[path] for path in lost)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Returns what tells the file from others; None if there is none, or nobody can see it."""
+    """Return what tells the file from others; None if there is none, or nobody can see it."""
     try:
         status = os.stat(path)
     except OSError:
@@ -127,7 +127,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _size(path: str) -> int:
-    """Returns the bytes of the file; 0 if there is none."""
+    """Return the bytes of the file; 0 if there is none."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -135,7 +135,7 @@ def _size(path: str) -> int:
 
 
 def require_file(path: Path) -> None:
-    """Raises SettingsError if there is no database at this path."""
+    """Raise SettingsError if there is no database at this path."""
     folder = path.parent.absolute()
     if not path.exists():
         raise SettingsError(
@@ -147,9 +147,9 @@ def require_file(path: Path) -> None:
 
 
 def create_file(path: Path, traces: Traces | None) -> None:
-    """Creates an empty database, unless there is one.
+    """Create an empty database, unless there is one.
 
-    Raises SettingsError if there was one: the file is empty, its write-ahead log is left, or there
+    Raise SettingsError if there was one: the file is empty, its write-ahead log is left, or there
     is one of the ``traces``. With None it does not matter.
 
     The file gets its name when it has its first page. So an empty file is never one that another
@@ -173,7 +173,7 @@ def create_file(path: Path, traces: Traces | None) -> None:
 
 
 def _create_empty(path: Path) -> None:
-    """Creates a file. SQLite gives its other files the same permissions."""
+    """Create a file. SQLite gives its other files the same permissions."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
@@ -199,7 +199,7 @@ def _reject_lost_file(path: Path, traces: Iterable[Path]) -> None:
 
 
 def _initialize(path: Path) -> None:
-    """Writes the first page. Its settings hold for the life of the file.
+    """Write the first page. Its settings hold for the life of the file.
 
     With this mode of vacuum the file can shrink. SQLite then keeps the parent of every page, which
     takes one page in 3,000.
@@ -211,7 +211,7 @@ def _initialize(path: Path) -> None:
 
 
 def reject_unfinished_restore(path: Path) -> None:
-    """Raises SettingsError if a restore has not yet created the database at this path.
+    """Raise SettingsError if a restore has not yet created the database at this path.
 
     A new database in its place would look as if the restored data was lost.
     """

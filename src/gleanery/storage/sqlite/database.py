@@ -71,7 +71,7 @@ class SqliteDatabase:
     organization_id = tenancy.NO_TENANT
 
     def __init__(self, path: Path, traces: Traces | None = None) -> None:
-        """Creates no empty database where there are ``traces`` of one, unless they are None."""
+        """Create no empty database where there are ``traces`` of one, unless they are None."""
         self._path = path
         self._traces = traces
         self._writer: Writer | None = None
@@ -148,7 +148,7 @@ class SqliteDatabase:
         return self
 
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
-        """Reads in one transaction: locking the file takes a fifth of a small read."""
+        """Read in one transaction: locking the file takes a fifth of a small read."""
         if len(reads) > 1:
             with suppress(apsw.Error):  # each read will get the error itself
                 self._reader.execute("BEGIN")
@@ -248,7 +248,7 @@ class SqliteDatabase:
         work: Callable[[Transaction], Awaitable[T]],
         checks_schema: bool = True,
     ) -> T:
-        """Runs the work in the writer thread, which also serves as the writers' queue."""
+        """Run the work in the writer thread, which also serves as the writers' queue."""
         assert self._writer is not None, "open() comes first"
         result = asyncio.get_running_loop().create_future()
         request = WriteRequest(work, organization_id, result, checks_schema)
@@ -258,7 +258,7 @@ class SqliteDatabase:
     async def release_space(
         self, progress: StartProgress = no_progress, is_complete: bool = False
     ) -> None:
-        """Moves pages from the end of the file into free ones, in short transactions.
+        """Move pages from the end of the file into free ones, in short transactions.
 
         After each one it waits for the same time, so that others can write.
         """
@@ -294,10 +294,10 @@ class SqliteDatabase:
         return self._poller.subscribe(channel, self._reader)
 
     async def check_notifications(self) -> None:
-        """Does nothing: a file always reports its changes."""
+        """Do nothing: a file always reports its changes."""
 
     def check_replicas(self, urls: Sequence[str]) -> None:
-        """Does nothing: the settings allow no replicas of a file."""
+        """Do nothing: the settings allow no replicas of a file."""
 
     def stop_subscriptions(self) -> None:
         self._poller.stop_subscriptions()

@@ -25,14 +25,14 @@ RESTORE_BACKUP = (
 
 
 def unavailable(error: Exception) -> Unavailable:
-    """Returns a new error for the client, with the reason for the log if the cause is known."""
+    """Return a new error for the client, with the reason for the log if the cause is known."""
     made = Unavailable(reason=_reason(error))
     made.__cause__ = error
     return made
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Returns True also if SQLite has no space for the file with its locks."""
+    """Return True also if SQLite has no space for the file with its locks."""
     code = getattr(error, "extendedresult", None)
     return isinstance(error, apsw.FullError) or code == apsw.SQLITE_IOERR_SHMSIZE
 

@@ -40,7 +40,7 @@ class LargeReads:
         self._turns = FairSemaphore(_SLOTS, _WAIT_SECONDS, _TOO_MANY)
 
     async def read(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
-        """Reads in the thread, when it is the tenant's turn. Raises Overloaded."""
+        """Read in the thread, when it is the tenant's turn. Raise Overloaded."""
         loop = asyncio.get_running_loop()
         async with self._turns.held_for(organization_id):
             return await loop.run_in_executor(self._thread, self._read, sql, values)
@@ -50,7 +50,7 @@ class LargeReads:
         return self._connection.execute(sql, values).fetchall()
 
     def _connect(self) -> apsw.Connection:
-        """Connects to the file that the others have open, and to no other one."""
+        """Connect to the file that the others have open, and to no other one."""
         connection = connect_reader(self._path)
         try:
             self._files.check()
@@ -60,7 +60,7 @@ class LargeReads:
         return connection
 
     def close(self) -> None:
-        """Waits for the current read, then closes the connection."""
+        """Wait for the current read, then close the connection."""
         self._thread.shutdown(cancel_futures=True)
         if self._connection is not None:
             self._connection.close()

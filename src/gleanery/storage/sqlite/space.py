@@ -61,12 +61,12 @@ def count_pages(connection: apsw.Connection) -> PageCounts:
 
 
 def release_pages(connection: apsw.Connection) -> None:
-    """Gives some free pages back, in one transaction."""
+    """Give some free pages back, in one transaction."""
     connection.execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})").fetchall()
 
 
 def empty_log(connection: apsw.Connection) -> None:
-    """Copies the write-ahead log into the database, and empties its file if nobody uses it.
+    """Copy the write-ahead log into the database, and empties its file if nobody uses it.
 
     Never waits for others: the next call tries again.
     """
@@ -86,7 +86,7 @@ def _no_wait(connection: apsw.Connection) -> Any:
 
 
 def can_shrink(path: Path) -> bool:
-    """Returns True if the file can give pages back while it is used."""
+    """Return True if the file can give pages back while it is used."""
     try:
         with closing(connect(path)) as connection:
             return count_pages(connection).can_shrink
@@ -118,7 +118,7 @@ def rewrite(path: Path, progress: StartProgress) -> None:
 
 
 def _check_free_space(folder: Path, connection: apsw.Connection) -> None:
-    """Raises SettingsError unless there is space for the copy and for the log of the transaction.
+    """Raise SettingsError unless there is space for the copy and for the log of the transaction.
 
     The log is empty before, and its frames are a little longer than pages.
     """

@@ -9,14 +9,14 @@ from gleanery.storage import tenancy
 
 
 def to_sqlite(sql: str, organization_id: int) -> str:
-    """Translates a statement: ``$1`` becomes ``?1``, and comments for SQLite become clauses.
+    """Translate a statement: ``$1`` becomes ``?1``, and comments for SQLite become clauses.
 
     ``/* INDEXED BY i */`` makes SQLite use that index. Otherwise table statistics can make its
     planner scan a whole group, if many rows have the same value. ``/* ELSE … */`` completes a CASE.
     PostgreSQL ignores the comments. SQLite ignores what is between ``/* POSTGRES */`` and
     ``/* END */``.
 
-    Raises ``MissingTenantFilter`` for a statement that could touch another tenant's rows.
+    Raise ``MissingTenantFilter`` for a statement that could touch another tenant's rows.
     """
     # All tenants share one cache entry.
     return _to_sqlite(sql, min(organization_id, tenancy.ANY_TENANT))
@@ -31,7 +31,7 @@ def _to_sqlite(sql: str, tenant: int) -> str:
 
 
 def for_key_array(sql: str, key_parameter: int, organization_id: int) -> str:
-    """Translates a statement with one key for an array of keys.
+    """Translate a statement with one key for an array of keys.
 
     ``key_parameter`` is the number of the key's parameter. One run per key would take twice as
     long.
@@ -47,7 +47,7 @@ def _for_key_array(sql: str, key_parameter: int, tenant: int) -> str:
 
 @lru_cache(maxsize=128)
 def join_items(search: str, limit_parameter: int) -> str:
-    """Wraps the search for a page in a statement that joins the items.
+    """Wrap the search for a page in a statement that joins the items.
 
     ``limit_parameter`` is the number of the limit's parameter; the next one is the separator.
     """
@@ -59,7 +59,7 @@ FROM ({search} LIMIT ${limit_parameter})
 
 @lru_cache(maxsize=128)
 def join_lines(search: str, limit_parameter: int) -> str:
-    """Wraps the search of an export in a statement that joins the ids and the lines.
+    """Wrap the search of an export in a statement that joins the ids and the lines.
 
     ``limit_parameter`` is the number of the limit's parameter.
     """

@@ -73,14 +73,14 @@ class _SqliteTransaction:
         return None
 
     async def notify(self, channel: str) -> None:
-        """Does nothing: ``ChangePoller`` sees the commit."""
+        """Do nothing: ``ChangePoller`` sees the commit."""
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
         [[last_id]] = await self.fetch(_NEW_OUTPUT_IDS, count)
         return range(last_id - count + 1, last_id + 1)
 
     async def pause(self) -> None:
-        """Does nothing: the work runs in its own thread."""
+        """Do nothing: the work runs in its own thread."""
 
     async def compute(self, function: Callable[..., T], *args: Any) -> T:
         return function(*args)
@@ -131,7 +131,7 @@ class Writer:
         self._waiting.add(request.organization_id, request)
 
     def _submit(self) -> None:
-        """Gives the waiting requests to the thread, unless it is busy."""
+        """Give the waiting requests to the thread, unless it is busy."""
         if self._waiting and not self._is_busy:
             self._is_busy = True
             self._idle.clear()
@@ -139,7 +139,7 @@ class Writer:
             self._tasks.put(partial(self._run_group, group))
 
     async def run(self, work: Callable[[apsw.Connection], None]) -> None:
-        """Runs the work between two commits, and raises its error. Its failure is nobody else's."""
+        """Run the work between two commits, and raise its error. Its failure is nobody else's."""
         ended: Future[None] = Future()
 
         def run() -> None:
@@ -155,7 +155,7 @@ class Writer:
         await asyncio.shield(asyncio.wrap_future(ended))
 
     async def stop(self) -> None:
-        """Returns when all waiting requests are committed."""
+        """Return when all waiting requests are committed."""
         self._submit()
         if self._is_busy:
             await self._idle.wait()
@@ -171,7 +171,7 @@ class Writer:
         self._deliver(requests, self._commit(requests))
 
     def _commit(self, requests: list[WriteRequest], isolated: bool = False) -> list[Any]:
-        """Commits a group; returns the result or the exception of each request.
+        """Commit a group; return the result or the exception of each request.
 
         If the group takes long, the results are only those of the first requests. The others have
         not run.
@@ -199,7 +199,7 @@ class Writer:
         return results if len(requests) == 1 else self._commit(requests, isolated=True)
 
     def _check_files(self) -> None:
-        """Raises Unavailable unless the files of the database are in their place."""
+        """Raise Unavailable unless the files of the database are in their place."""
         problem = self._files.problem()
         self._are_files_in_place = problem is None
         if problem is None:
@@ -209,7 +209,7 @@ class Writer:
         raise problem
 
     def _check_schema(self, requests: list[WriteRequest]) -> None:
-        """Raises Unavailable if this program cannot serve the schema any more.
+        """Raise Unavailable if this program cannot serve the schema any more.
 
         The transaction has the lock of the file, so the schema stays as it is until the commit.
         """
@@ -224,7 +224,7 @@ class Writer:
         return bool(self._connection.execute(migrations.COMPATIBLE_FROM).get <= needed)
 
     def _run_requests(self, requests: list[WriteRequest], isolated: bool) -> list[Any]:
-        """Runs requests until all have run, or the group has taken long."""
+        """Run requests until all have run, or the group has taken long."""
         results, ends = [], time.monotonic() + _MAX_GROUP_SECONDS
         for request in requests:
             results.append(self._run_request(request, isolated))
@@ -237,7 +237,7 @@ class Writer:
             self._connection.execute("ROLLBACK")
 
     def _run_request(self, request: WriteRequest, isolated: bool) -> Any:
-        """Returns the result or the exception of a request; raises if the whole group must fail."""
+        """Return the result or the exception of a request; raise if the whole group must fail."""
         if isolated:
             self._connection.execute("SAVEPOINT request")
         try:
@@ -278,7 +278,7 @@ class Writer:
 
 
 def _run_coroutine(work: Awaitable[T]) -> T:
-    """Runs a coroutine that never waits."""
+    """Run a coroutine that never waits."""
     try:
         cast(Coroutine[Any, Any, T], work).send(None)
     except StopIteration as end:
@@ -287,7 +287,7 @@ def _run_coroutine(work: Awaitable[T]) -> T:
 
 
 def _unavailable(error: Exception) -> Exception:
-    """Returns a new exception; each request of a failed group gets its own."""
+    """Return a new exception; each request of a failed group gets its own."""
     if not isinstance(error, Unavailable):
         return unavailable(error)
     repeated = Unavailable(str(error), error.reason)

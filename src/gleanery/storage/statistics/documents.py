@@ -542,7 +542,7 @@ class JobStatistics:
 async def load(
     locked: LockedGroup, jobs: Collection[int], without_values: Collection[int] = ()
 ) -> dict[int, JobStatistics]:
-    """Reads the statistics of jobs of the group; a job without any gets empty ones."""
+    """Read the statistics of jobs of the group; a job without any gets empty ones."""
     rows = [
         *await _fetch(locked, _SELECT, jobs),
         *await _fetch(locked, _SELECT_SCRAPES, without_values),
@@ -552,7 +552,7 @@ async def load(
 
 
 async def load_values(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
-    """Reads the fields and ranges of those jobs that were loaded without them."""
+    """Read the fields and ranges of those jobs that were loaded without them."""
     missing = {job.job_id: job for job in jobs if not job.values}
     for job_id, _, _, _, *values in await _fetch(locked, _SELECT, missing.keys()):
         missing[job_id].values = values
@@ -566,7 +566,7 @@ async def _fetch(locked: LockedGroup, sql: str, jobs: Collection[int]) -> Sequen
 
 
 async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
-    """Writes the statistics; the long columns only if they have changed."""
+    """Write the statistics; the long columns only if they have changed."""
     inserts, updates, scrape_updates = [], [], []
     for job in jobs:
         scrape = (locked.organization_id, locked.group_id, job.job_id, *job.scrape_columns)

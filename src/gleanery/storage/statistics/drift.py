@@ -26,7 +26,7 @@ class Drift(NamedTuple):
 
 
 def find_drift(scrapes: Sequence[Summary]) -> list[Drift]:
-    """Compares the newest scrape with the median of earlier ones, which follow it."""
+    """Compare the newest scrape with the median of earlier ones, which follow it."""
     compared = [scrape for scrape in scrapes if scrape.counted >= _MIN_OUTPUTS]
     if not compared or compared[0] is not scrapes[0] or len(compared) < 2:
         return []
@@ -43,6 +43,6 @@ def find_drift(scrapes: Sequence[Summary]) -> list[Drift]:
 
 
 def _departs(before: float, now: float, outputs: int) -> bool:
-    """Returns True if chance is not a likely reason for the difference."""
+    """Return True if chance is not a likely reason for the difference."""
     deviation = sqrt(before * (1 - before) / outputs)
     return abs(now - before) > max(_MIN_DIFFERENCE, _DEVIATIONS * deviation)

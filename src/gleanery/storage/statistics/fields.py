@@ -29,7 +29,7 @@ _MAX_SUMMED_FIELDS = 20_000_000  # some seconds
 async def read_fields(
     database: Database, computations: FairThread, group: str, job: str | None
 ) -> bytes:
-    """Returns the statistics of a job, or of all jobs of the group, as JSON text. Raises NotFound.
+    """Return the statistics of a job, or of all jobs of the group, as JSON text. Raise NotFound.
 
     Other requests compute between two jobs.
     """
@@ -71,7 +71,7 @@ class _Collected:
         """Fields of jobs and scrapes that were added, which take the time."""
 
     def add_uncounted(self, rows: StoredRows) -> None:
-        """Adds a job of whose outputs only the number is told."""
+        """Add a job of whose outputs only the number is told."""
         self._summary.add_unknown(rows.output_count)
 
     def add(self, rows: StoredRows) -> None:

@@ -35,7 +35,7 @@ class FillRate(NamedTuple):
 async def read_fill_rate(
     database: Database, computations: FairThread, group_id: int
 ) -> FillRate | None:
-    """Sums the first jobs of a group; None if nothing is known about their fields."""
+    """Sum the first jobs of a group; None if nothing is known about their fields."""
     summary, count = Summary(), 0
     async for rows in reading.read_jobs(database, group_id):
         await computations.run(database.organization_id, _add, summary, rows)
@@ -81,7 +81,7 @@ class DriftPage(NamedTuple):
 async def find_drifting_jobs(
     database: Database, computations: FairThread, after: JobPosition, now: int
 ) -> DriftPage:
-    """Compares the scrapes of some jobs, because the statistics of all would take long.
+    """Compare the scrapes of some jobs, because the statistics of all would take long.
 
     Jobs without a recent scrape are left out.
     """

@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
 
 def decode_source(text: str) -> Source:
-    """Returns a source. Its content hash is only the beginning of one."""
+    """Return a source. Its content hash is only the beginning of one."""
     whole = bytes.fromhex(text)
     return Source(whole[:-_VALUE_HASH_BYTES], whole[-_VALUE_HASH_BYTES:])
 
@@ -71,7 +71,7 @@ class Range(msgspec.Struct, array_like=True):
         return least + (most - least) * (rank - 0.5) / self.digits[digits]
 
     def merge(self, other: Range) -> None:
-        """Adds the measures of another range."""
+        """Add the measures of another range."""
         if other.min < self.min:
             self.min, self.min_source = other.min, other.min_source
         if other.max > self.max:
@@ -157,5 +157,5 @@ def decode_ranges(text: str) -> Ranges:
 
 
 def readable(measure: int | float) -> int | float:
-    """Returns a measure as it is shown: a number without a fraction is an integer."""
+    """Return a measure as it is shown: a number without a fraction is an integer."""
     return int(measure) if measure == int(measure) and abs(measure) < _EXACT_INTEGERS else measure

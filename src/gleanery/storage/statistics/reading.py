@@ -62,7 +62,7 @@ class StoredRows(NamedTuple):
 async def read_jobs(
     database: Database, group_id: int, job_id: int | None = None
 ) -> AsyncIterator[StoredRows]:
-    """Yields the statistics of a job, or of all jobs of a group; reads a few jobs at a time."""
+    """Yield the statistics of a job, or of all jobs of a group; read a few jobs at a time."""
     after, until = (0, _EVERY_JOB) if job_id is None else (job_id - 1, job_id)
     key = (database.organization_id, group_id)
     while rows := await database.read_large(_JOBS, *key, after, until, _JOBS_PER_READ):

@@ -69,7 +69,7 @@ async def record(
     unchanged: Collection[UnchangedOutput],
     table: FieldTable,
 ) -> None:
-    """Counts the outputs of a batch, and gives each changed one its bitmap."""
+    """Count the outputs of a batch, and give each changed one its bitmap."""
     by_job = defaultdict[int, list[Change]](list)
     for change in changes:
         by_job[change[0].job_id].append(change)
@@ -84,7 +84,7 @@ async def record(
 
 
 def _count_unchanged(jobs: Mapping[int, JobStatistics], outputs: Iterable[UnchangedOutput]) -> None:
-    """Counts the unchanged outputs that the current scrapes of their jobs have not seen yet."""
+    """Count the unchanged outputs that the current scrapes of their jobs have not seen yet."""
     starts = {job_id: job.started_at for job_id, job in jobs.items()}
     seen = Counter(
         [
@@ -165,7 +165,7 @@ class _JobChanges:
         yield from self._add_measures(changes)
 
     def _count(self, changes: Sequence[Change]) -> None:
-        """Moves outputs from their old bitmap to the new one, of the job and of its scrape."""
+        """Move outputs from their old bitmap to the new one, of the job and of its scrape."""
         bitmaps, counts, seen = self._bitmaps, self._changes, self._seen
         start, job_fields = self._job.started_at, self._job.fields
         for output, fields in changes:
@@ -188,7 +188,7 @@ class _JobChanges:
                 output.fields = new
 
     def _add_shape(self, fields: ValueFields) -> bytes:
-        """Returns the bitmap of a shape that the batch has for the first time."""
+        """Return the bitmap of a shape that the batch has for the first time."""
         try:
             bits = reduce(or_, map(self._slots.__getitem__, fields.numbers), 0)
         except KeyError:
@@ -199,7 +199,7 @@ class _JobChanges:
         return bitmap
 
     def _find_slots(self, numbers: Iterable[int]) -> None:
-        """Finds the slots of fields; those that find no room have one slot together."""
+        """Find the slots of fields; those that find no room have one slot together."""
         for number in numbers:
             slot = self._job.fields.find_slot(self._table[number])
             if slot is None and not self._is_full:
@@ -220,7 +220,7 @@ class _JobChanges:
         self._slots.clear()
 
     def _collect_measures(self, changes: Sequence[Change], start: int) -> None:
-        """Collects the measures by field: outputs of many shapes are then measured together."""
+        """Collect the measures by field: outputs of many shapes are then measured together."""
         if len({fields.shape for _, fields in changes}) > len(changes) // _OUTPUTS_PER_SHAPE:
             for position, (_, (_, numbers, measures)) in enumerate(changes, start):
                 for number, measure in zip(numbers, measures, strict=False):

@@ -13,7 +13,7 @@ _DELETIONS = [
 
 
 async def delete_of_jobs(locked: LockedGroup, jobs: Collection[int]) -> None:
-    """Deletes the statistics of jobs of the group, which have no outputs."""
+    """Delete the statistics of jobs of the group, which have no outputs."""
     key = (locked.organization_id, locked.group_id)
     for deletion in _DELETIONS:
         await locked.transaction.execute_many(deletion, [(*key, job_id) for job_id in jobs])

@@ -88,13 +88,13 @@ _decode_older = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def current(job: JobStatistics) -> Scrape:
-    """Returns the current scrape of a job."""
+    """Return the current scrape of a job."""
     outputs = job.seen.outputs
     return Scrape(job.started_at, job.seen_at, outputs, outputs, [*job.seen_fields()])
 
 
 def decode(started_at: int, seen_at: int, counts: str) -> Scrape:
-    """Returns a scrape that has ended."""
+    """Return a scrape that has ended."""
     if counts.startswith("{"):  # outputs by shape, before the migration "field_counts"
         return Scrape(started_at, seen_at, sum(_decode_older(counts).values()), 0, ())
     stored = _decode(counts)
@@ -112,7 +112,7 @@ def has_ended(locked: LockedGroup, job: JobStatistics) -> bool:
 
 
 async def begin(locked: LockedGroup, jobs: Collection[JobStatistics]) -> None:
-    """Makes the present time a part of each job's scrape, which is a new one after a pause.
+    """Make the present time a part of each job's scrape, which is a new one after a pause.
 
     A new scrape begins after the last one of every output, so an output that was scraped before
     that beginning is not yet counted.
@@ -130,7 +130,7 @@ async def begin(locked: LockedGroup, jobs: Collection[JobStatistics]) -> None:
 
 
 async def _keep(locked: LockedGroup, ended: Iterable[JobStatistics]) -> None:
-    """Stores the scrapes that have ended, and deletes old ones."""
+    """Store the scrapes that have ended, and delete old ones."""
     key = (locked.organization_id, locked.group_id)
     by_job = {job.job_id: job for job in ended}
     await locked.transaction.execute_many(
@@ -173,7 +173,7 @@ async def keep_deleted(
 async def take_deleted(
     locked: LockedGroup, job: JobStatistics, identities: Collection[bytes]
 ) -> dict[bytes, bytes]:
-    """Returns those of the outputs that are remembered, with their bitmaps, and forgets them."""
+    """Return those of the outputs that are remembered, with their bitmaps, and forgets them."""
     if not job.seen.deleted or not identities:
         return {}
     key = (locked.organization_id, locked.group_id, job.job_id)

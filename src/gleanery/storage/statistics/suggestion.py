@@ -14,7 +14,7 @@ _EMPTY = "empty_"
 
 
 def suggest_schema(summary: Summary) -> Schema:
-    """Returns the schema. It requires what all outputs have, and allows further members."""
+    """Return the schema. It requires what all outputs have, and allows further members."""
     schema: Schema = {"$schema": _DIALECT, "type": "object"}
     if summary.has_unknown_fields or not summary.counted:
         return schema
@@ -41,7 +41,7 @@ def _members(
 
 
 def _is_required(summary: Summary, names: Names) -> bool:
-    """Returns True if every object that could have the member has it."""
+    """Return True if every object that could have the member has it."""
     if summary.counted < summary.outputs:  # nothing is known of some outputs
         return False
     outer = names[:-1]

@@ -69,7 +69,7 @@ class Summary:
         self.has_unknown_fields = self.has_unknown_fields or count > 0
 
     def fields(self) -> list[FieldCounts]:
-        """Returns the fields by name; if they are too many, those that most outputs have."""
+        """Return the fields by name; if they are too many, those that most outputs have."""
         most = sorted(self.kinds.items(), key=lambda item: (-item[1].total(), item[0]))
         return [FieldCounts(*item) for item in sorted(most[:_MAX_PATHS], key=itemgetter(0))]
 

@@ -163,7 +163,7 @@ def _in_words(kind: str | None) -> str:
 
 
 def _outliers(job: StoredJob) -> Iterator[_Candidate]:
-    """Yields the outputs with extreme values, the most extreme first."""
+    """Yield the outputs with extreme values, the most extreme first."""
     extremes = [
         (distance, column, range_, is_largest)
         for column, range_ in job.statistics.ranges.items()
@@ -187,7 +187,7 @@ def _describe_if_stored(
 
 
 def _distance(range_: Range, is_largest: bool) -> int:
-    """Returns the binary digits between an extreme value and the next ones; 0 if it is not rare.
+    """Return the binary digits between an extreme value and the next ones; 0 if it is not rare.
 
     A stock between 0 and 50 has values of every number of digits, so that 0 is not unusual. A
     price of 999 is, if no other has more than six digits.

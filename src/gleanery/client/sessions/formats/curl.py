@@ -95,7 +95,7 @@ def _requests(document: Document, losses: Losses) -> Iterator[_Request]:
 
 
 def _split_at_next(words: list[str]) -> Iterator[list[str]]:
-    """Yields the words of each request of a command."""
+    """Yield the words of each request of a command."""
     for is_next, request in groupby(words, lambda word: word in _NEXT):
         if not is_next:
             yield list(request)
@@ -134,7 +134,7 @@ def _parse(words: list[str], losses: Losses) -> _Request:
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Yields the options that have a value. A word without an option is the URL."""
+    """Yield the options that have a value. A word without an option is the URL."""
     remaining = iter(words)
     for word in remaining:
         if not word.startswith("-"):
@@ -147,7 +147,7 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _short_options(word: str, remaining: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """Yields the last of several short options, such as ``-sb``, if it has a value."""
+    """Yield the last of several short options, such as ``-sb``, if it has a value."""
     for position, letter in enumerate(word[1:], start=1):
         if letter in _SHORT_WITH_VALUE:
             yield f"-{letter}", word[position + 1 :] or next(remaining, "")

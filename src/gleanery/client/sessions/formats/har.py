@@ -67,7 +67,7 @@ def _read_entry(entry: _Record, received: ReceivedCookies, losses: Losses) -> No
 def _read_request(
     sent: list[_Record], headers: list[str], page: Page, received: ReceivedCookies, losses: Losses
 ) -> None:
-    """Reads the cookies of a request. Chromium says everything, Firefox the name and the value."""
+    """Read the cookies of a request. Chromium says everything, Firefox the name and the value."""
     complete = [_with_seconds(one, losses) for one in sent if one.get("domain")]
     for cookie in cookie_records.read_cookies(complete, losses, None):
         received.store(cookie)
@@ -88,7 +88,7 @@ def _cookies(message: _Record) -> list[_Record]:
 
 
 def _headers(message: _Record, name: str) -> list[str]:
-    """Returns the values of a header. Browsers join the values of several with line breaks."""
+    """Return the values of a header. Browsers join the values of several with line breaks."""
     headers = map(records.members, records.array(message.get("headers") or [], "headers"))
     values = [
         records.text(header, "value", "")
@@ -109,7 +109,7 @@ def _pair(record: _Record) -> str:
 
 
 def _as_header(record: _Record, losses: Losses) -> str:
-    """Returns the Set-Cookie header of a record."""
+    """Return the Set-Cookie header of a record."""
     expires = records.expires(_with_seconds(record, losses), "expires")
     attributes = {
         "Domain": records.text(record, "domain", ""),
@@ -123,7 +123,7 @@ def _as_header(record: _Record, losses: Losses) -> str:
 
 
 def _with_seconds(record: _Record, losses: Losses) -> dict[str, Any]:
-    """Returns the record with its expiry in seconds, and without the comment that HAR allows."""
+    """Return the record with its expiry in seconds, and without the comment that HAR allows."""
     found = {name: value for name, value in record.items() if name != "comment"}
     if isinstance(found.get("expires"), str):
         found["expires"] = _parse_date(found["expires"])
@@ -133,7 +133,7 @@ def _with_seconds(record: _Record, losses: Losses) -> dict[str, Any]:
 
 
 def _parse_date(text: str) -> int | None:
-    """Returns the seconds since 1970 of a date in ISO 8601 or in the format of Expires."""
+    """Return the seconds since 1970 of a date in ISO 8601 or in the format of Expires."""
     if text.startswith("+"):
         return MAX_EXPIRES  # JavaScript writes years after 9999 with a sign
     try:
@@ -153,7 +153,7 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, An
 
 
 def _write_entry(host: str, cookies: Iterable[Cookie]) -> dict[str, Any]:
-    """Returns a request with these cookies, and a response, with all members of HAR 1.2."""
+    """Return a request with these cookies, and a response, with all members of HAR 1.2."""
     message = {"httpVersion": "HTTP/1.1", "headers": [], "headersSize": -1, "bodySize": -1}
     request = {
         "method": "GET",
@@ -174,7 +174,7 @@ def _write_entry(host: str, cookies: Iterable[Cookie]) -> dict[str, Any]:
 
 
 def _members(cookie: Cookie) -> Iterator[tuple[str, Any]]:
-    """Yields the members of a cookie. Like Chromium, adds two that HAR does not have."""
+    """Yield the members of a cookie. Like Chromium, add two that HAR does not have."""
     yield from cookie_records.write_members(cookie).items()
     if cookie.expires is not None:
         date = datetime.fromtimestamp(cookie.expires, UTC)

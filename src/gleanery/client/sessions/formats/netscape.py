@@ -58,7 +58,7 @@ def _read_cookies(text: str, losses: Losses) -> Iterator[Cookie]:
 
 
 def _cookie_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the number and the content of each line that is neither blank nor a comment."""
+    """Yield the number and the content of each line that is neither blank nor a comment."""
     for number, line in lines.numbered(text):
         if not line.startswith("#") or _is_http_only(line):
             yield number, line
@@ -89,7 +89,7 @@ def _read_cookie(line: str, losses: Losses) -> Cookie:
 
 
 def _read_host(domain: str, losses: Losses) -> str:
-    """Returns the host without the port that wget adds. IPv6 addresses have no brackets here."""
+    """Return the host without the port that wget adds. IPv6 addresses have no brackets here."""
     address = domain.removeprefix(".")
     if not hostnames.is_address(address) and _PORT.search(address):
         losses.add("host", _LOST_PORT)
@@ -143,7 +143,7 @@ def _line(cookie: Cookie) -> str:
 
 
 def _reason_to_leave_out(cookie: Cookie, line: str) -> str | None:
-    """Returns why curl, wget or this module would read another cookie, or none."""
+    """Return why curl, wget or this module would read another cookie, or none."""
     if not cookie.name:
         return _NO_NAME
     if line.count("\t") != _SEPARATORS:

@@ -35,7 +35,7 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
 
 
 def _read_pairs(document: Document, url: str | None) -> list[Cookie]:
-    """Returns the cookies of a dictionary with names and values; none of another document."""
+    """Return the cookies of a dictionary with names and values; none of another document."""
     pairs = document.value
     if not isinstance(pairs, dict) or "cookies" in pairs or "origins" in pairs or not pairs:
         return []
@@ -67,7 +67,7 @@ def _accepted(state: SessionState, losses: Losses) -> Iterator[Cookie]:
 
 
 def _is_kept(cookie: Cookie) -> bool:
-    """Returns True if the parser of the header returns the cookie as it is."""
+    """Return True if the parser of the header returns the cookie as it is."""
     texts = (cookie.name, cookie.value, cookie.path)
     has_valid_name = cookie.name != "" and "=" not in cookie.name
     return has_valid_name and all(one == one.strip() and ";" not in one for one in texts)

@@ -34,7 +34,7 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[st
 
 
 def _page_host(cookies: Iterable[Cookie]) -> str | None:
-    """Returns the host of the host-only cookies, if it is the same for all."""
+    """Return the host of the host-only cookies, if it is the same for all."""
     hosts = {one.host for one in cookies if one.host_only and not is_address(one.host)}
     return hosts.pop() if len(hosts) == 1 else None
 

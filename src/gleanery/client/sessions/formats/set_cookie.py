@@ -32,7 +32,7 @@ def _detect(document: Document) -> bool:
 
 
 def _is_bare(text: str) -> bool:
-    """Returns True if each line is a cookie with an attribute of a Set-Cookie header."""
+    """Return True if each line is a cookie with an attribute of a Set-Cookie header."""
     return all(_START.match(line) and _ATTRIBUTE.search(line) for _, line in lines.numbered(text))
 
 
