@@ -24,7 +24,7 @@ class UnsentFiles:
         return self._held.get(organization_id, 0) < min(self._max_bytes, self._free)
 
     def add(self, organization_id: int, file: BinaryIO, size: int) -> None:
-        """Count a file until it is closed, also if the response is never sent."""
+        """Count a file until it is closed, even if the response is never sent."""
         self._held[organization_id] = self._held.get(organization_id, 0) + size
         self._free -= size
         weakref.finalize(file, self._remove, organization_id, size)

@@ -141,7 +141,7 @@ class Database(Protocol):
         """Run one SELECT on a snapshot of the committed data."""
 
     async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Do the same for large rows. Other requests run meanwhile, on SQLite too."""
+        """Do the same for large rows. Other requests run during the work, on SQLite as well."""
 
     async def read_page(self, read: PageRead) -> Page:
         """Return the first items that the search finds, or raise ``PageTooLarge``.
@@ -152,7 +152,7 @@ class Database(Protocol):
     async def read_lines(self, read: LineRead) -> Lines:
         """Return the first lines that the search finds, or raise ``PageTooLarge``.
 
-        Other requests run meanwhile, on SQLite too.
+        Other requests run during the work, on SQLite as well.
         """
 
     async def write(

@@ -196,7 +196,7 @@ class LockedGroup:
         return jobs | {row[0]: row[1] for row in created}
 
     async def commit_counts(self) -> None:
-        """Save the counts and notifies the group's channel if there were changes.
+        """Save the counts and notify the group's channel if there were changes.
 
         The lock ends with the transaction.
         """

@@ -350,7 +350,7 @@ async def token_name(database: Database, token_id: int) -> str | None:
 
 
 async def token_state(database: Database, digest: bytes) -> TokenState | None:
-    """Return the state of a token, also of a revoked one; None if it is unknown."""
+    """Return the state of a token, even of a revoked one; None if it is unknown."""
     rows = await database.read(_TOKEN_STATE, digest)
     return TokenState(*rows[0]) if rows else None
 

@@ -211,7 +211,7 @@ def _after_separator(text: str, at: int, separator: str) -> int:
 
 
 def has_more_values(text: bytes, limit: int) -> bool:
-    """Return True if a JSON text has more values than the limit; needs little memory and no parse.
+    """Return True if a JSON text has more values than the limit, with little memory and no parse.
 
     Arrays, objects and everything in them are values. Names of members are not.
     """

@@ -103,7 +103,7 @@ def _check_range(request: Request) -> None:
 
 
 async def _with_links(context: _ExportContext, export: exports.Export) -> _Pieces:
-    """Insert links to files, and cuts the lines into pieces."""
+    """Insert links to files, and cut the lines into pieces."""
     async for lines in export.lines():
         text = memoryview(await context.with_links(lines))
         for start in range(0, len(text), _PIECE_BYTES):

@@ -91,7 +91,7 @@ async def run_and_finish_bulk_job(
 
 
 async def finish_bulk_job(database: Database, group: str, clock: group_lock.Clock) -> None:
-    """Run the unfinished bulk job of the group, if there is one, also if another request does."""
+    """Run the unfinished bulk job of the group, if there is one, even if another request does."""
     rows = await database.read(_UNFINISHED_OF_GROUP, database.organization_id, group)
     for [bulk_job_id] in rows:
         await _run(database, group, clock, bulk_job_id)

@@ -175,7 +175,7 @@ async def reencrypt(
 
 
 async def _wait_for_writers(database: Database, vault: Vault, now: int) -> None:
-    """Wait until no writer of the organization uses an old key; audits the rotation."""
+    """Wait until no writer of the organization uses an old key; audit the rotation."""
 
     async def work(transaction: Transaction) -> None:
         locked = await lock_session_state(transaction, vault, now)

@@ -145,7 +145,7 @@ ORDER BY finished_at DESC LIMIT {_WATCHED_DELETIONS}
 
 
 async def begin(database: Database, now: int) -> None:
-    """Record the deletion and revokes all tokens, unless an earlier call has done so."""
+    """Record the deletion and revoke all tokens, unless an earlier call has done so."""
     counts = await organizations.count_records(database)
 
     async def work(transaction: Transaction) -> None:

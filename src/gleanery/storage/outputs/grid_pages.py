@@ -150,7 +150,7 @@ class _Page(NamedTuple):
     async def _read_part(
         self, search: Search, position: int, values: Sequence[object], part: Sequence[Row]
     ) -> list[Version]:
-        """Read the versions of a part. One that has changed meanwhile is left out."""
+        """Read the versions of a part. One that has changed since is left out."""
         seqs = {seq for seq, _ in part}
         key = (self.database.organization_id, self.group, position, *values, len(part), part[-1][0])
         # Rows that change between both reads leave their place. Then others, which may be large,

@@ -156,7 +156,7 @@ class PostgresDatabase:
         return is_new
 
     async def _remove_local_rows(self) -> None:
-        """Do the rest of a distribution, also of one that was interrupted after its commit."""
+        """Do the rest of a distribution, even if it was interrupted after its commit."""
         if not (self._is_distributed and await distribution.has_local_rows(self.read)):
             return
         try:

@@ -184,7 +184,7 @@ async def _insert(
 
 
 async def _set_latest(locked: LockedGroup, review: ReviewIn, job: _Job, row_id: int) -> None:
-    """Make the review the latest one of its job, and says whether the job still waits for one."""
+    """Make the review the latest one of its job, and say whether the job still waits for one."""
     key = (locked.organization_id, job.id, row_id)
     if review.status not in _BULK_JOB_OF_STATUS:
         await locked.transaction.fetch(_SET_LATEST, *key, locked.now)

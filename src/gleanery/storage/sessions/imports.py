@@ -64,7 +64,7 @@ async def import_state(
     actor: audit.Actor,
     if_match: IfMatch = None,
 ) -> Imported:
-    """Store a document completely or not at all; audits it, and a dry run, too."""
+    """Store a document completely or not at all. Audit it, and a dry run as well."""
     prepared = await documents.prepare_state(database.organization_id, document, destination)
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 

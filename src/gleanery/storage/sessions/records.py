@@ -538,7 +538,7 @@ async def read(
     now: int,
     actor: audit.Actor,
 ) -> ListPage:
-    """Read records in the order of first insertion, including expired ones; audits the read."""
+    """Read records in the order of first insertion, including expired ones; audit the read."""
     page = await list_pages.read_page(_list_query(kind, database, vault, filter_), limits)
     about = _audit_details(len(page.records), filter_)
     await read_auditor.record(database, audit.Entry(actor, now, kind.read_action, about))

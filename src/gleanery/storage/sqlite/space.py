@@ -66,7 +66,7 @@ def release_pages(connection: apsw.Connection) -> None:
 
 
 def empty_log(connection: apsw.Connection) -> None:
-    """Copy the write-ahead log into the database, and empties its file if nobody uses it.
+    """Copy the write-ahead log into the database, and empty its file if nobody uses it.
 
     Never waits for others: the next call tries again.
     """

@@ -173,7 +173,7 @@ async def keep_deleted(
 async def take_deleted(
     locked: LockedGroup, job: JobStatistics, identities: Collection[bytes]
 ) -> dict[bytes, bytes]:
-    """Return those of the outputs that are remembered, with their bitmaps, and forgets them."""
+    """Return those of the outputs that are remembered, with their bitmaps, and forget them."""
     if not job.seen.deleted or not identities:
         return {}
     key = (locked.organization_id, locked.group_id, job.job_id)

@@ -40,7 +40,7 @@ export function Row({ row, columns, digits, top, isSelected, onSelect, onOpen })
   </div>`;
 }
 
-/** Returns what the last change of an output was. An approval changes no value, so what changed before it is said, too. */
+/** Returns what the last change of an output was. An approval changes no value, so what changed before it is said as well. */
 function changeOf(row) {
   const value = row.changes === null ? "updated" : row.changes === 0 ? "new" : plural(row.changes, "field");
   if (row.value_cursor === row.cursor) return value;
