@@ -38,16 +38,19 @@ def reachable_objects(start: object) -> Iterator[object]:
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """Everything that is logged, also by the HTTP library."""
+    """Everything that is logged, by the HTTP library as well."""
     text = io.StringIO()
     handler = logging.StreamHandler(text)
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
+    # An integration that another test has used makes the loggers of the library quiet.
+    loggers = [logging.getLogger(name) for name in ("", "httpx2", "httpcore2")]
+    levels = [logger.level for logger in loggers]
+    loggers[0].addHandler(handler)
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
     yield text
-    root.removeHandler(handler)
-    root.setLevel(level)
+    loggers[0].removeHandler(handler)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 def test_no_object_of_the_client_shows_the_token(log: io.StringIO) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.storage.statistics.documents import JobFields
+from gleanery.storage.statistics.documents import JobFields, SlotCounts
 from gleanery.storage.statistics.shapes import FieldTable
 from gleanery.storage.statistics.suggestion import suggest_schema
 from gleanery.storage.statistics.summary import Summary
@@ -50,7 +50,7 @@ def summarize(values: list[dict[str, Any]]) -> Summary:
     for value in values:
         slots = [fields.find_slot(table[number]) for number in table.classify(value).numbers]
         bits = sum(1 << slot for slot in slots if slot is not None)
-        fields.change_counts({bits.to_bytes(100, "little"): 1})
+        fields.change_counts(SlotCounts.of({bits.to_bytes(100, "little"): 1}))
     summary = Summary()
     summary.add_job(fields)
     return summary
