@@ -131,7 +131,9 @@ def _inject(name: str) -> Result:
         traceback.print_exc()
         result = Result(name, "not completed", f"{type(error).__name__}: {error}", False)
     verdict = "holds" if result.holds else "BROKEN"
-    print(f"{name}: {verdict} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - start
+    # With its outcome: a run takes long, and its table is lost if it is interrupted.
+    print(f"{name}: {verdict} ({seconds:.0f} s): {result.outcome}", file=sys.stderr, flush=True)
     return result
 
 
