@@ -142,8 +142,8 @@ class _Room:
         if len(field.missing) < _MAX_EXAMPLES:
             self.open(field)
 
-    def certainly_refuses(self, bits: int) -> bool:
-        """Return True if an output has each of the fields that few examples lack, in each kind."""
+    def has_no_place_for(self, bits: int) -> bool:
+        """Return True if an output certainly adds no example. If False, a search must decide."""
         return not bits & self.slots and bits & self.missing_slots == self.missing_slots
 
     def open_kind(self, slot: int) -> None:
@@ -276,7 +276,7 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         if old is None and new in room.refused:
             return
         new_bits = int.from_bytes(new, "little")
-        if old is None and room.certainly_refuses(new_bits) and self.examples[_MAX_EXAMPLES - 1 :]:
+        if old is None and room.has_no_place_for(new_bits) and self.examples[_MAX_EXAMPLES - 1 :]:
             return
         if old is None:
             lacked = self._lacked(new_bits)
