@@ -17,7 +17,7 @@ import asyncpg
 from bench import dataset
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
-from gleanery.models.requests import Output
+from gleanery.models.requests.outputs import Output
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import tokens
 from gleanery.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 from gleanery.api import binding
 from gleanery.api.operations import OPERATIONS, Operation
 from gleanery.errors import InvalidRequest
-from gleanery.models.requests import OutputIn
+from gleanery.models.requests.outputs import OutputIn
 from gleanery.models.session_state import CheckedCookie
 from tests.support.service import Client, Service
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gleanery.models.responses import AuditAction
+from gleanery.models.responses.audit import AuditAction
 from gleanery.security import console_login
 from gleanery.security.tokens import SCOPES
 from gleanery.storage import audit

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gleanery.models.requests import OutputFilters, OutputQuery
+from gleanery.models.requests.filters import OutputFilters, OutputQuery
 from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
 from gleanery.security import tokens
 from gleanery.security.vault import encrypted_length

@@ -13,7 +13,7 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
-from gleanery.models.requests import Output
+from gleanery.models.requests.outputs import Output
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
 from gleanery.scheduling.fair_thread import FairThread

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from gleanery.models.requests import FileIn, Output, ReviewIn
+from gleanery.models.requests.outputs import FileIn, Output
+from gleanery.models.requests.reviews import ReviewIn
 
 SHOP, HOMES, NEWS = "shop-prices", "property-listings", "news"
 _BATCH = 200

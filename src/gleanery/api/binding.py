@@ -26,7 +26,7 @@ from gleanery.errors import (
 from gleanery.http import Request
 from gleanery.models.fields import Name, StoredName, as_validation_error
 from gleanery.models.inputs import UNKNOWN_NAME
-from gleanery.models.requests import OutputIn
+from gleanery.models.requests.outputs import OutputIn
 from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.values import json_text, suggestions
 

@@ -27,8 +27,44 @@ from gleanery.api.handlers import (
     system,
 )
 from gleanery.models import leases as lease_models
-from gleanery.models import requests, responses
 from gleanery.models.inputs import NoQuery
+from gleanery.models.requests.audit import AuditQuery
+from gleanery.models.requests.changes import ChangeQuery, OutputTime, VersionQuery
+from gleanery.models.requests.files import BlobQuery, FileQuery, FileUpload
+from gleanery.models.requests.filters import (
+    ExportLinkQuery,
+    ExportQuery,
+    OutputQuery,
+    SignedExportQuery,
+)
+from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
+from gleanery.models.requests.outputs import IngestQuery, OutputIn
+from gleanery.models.requests.reviews import ReviewIn, ReviewQuery, ReviewSampleQuery
+from gleanery.models.requests.sessions import (
+    CookieDeletion,
+    DomainQuery,
+    LocalStorageDeletion,
+    LocalStorageQuery,
+    SessionDeletion,
+    SessionExport,
+    SessionImport,
+    SessionsQuery,
+)
+from gleanery.models.responses.audit import AuditPage
+from gleanery.models.responses.changes import ChangePage, VersionPage
+from gleanery.models.responses.common import Deleted, WriteCounts
+from gleanery.models.responses.fields import FieldsOut
+from gleanery.models.responses.groups import GroupOut
+from gleanery.models.responses.outputs import (
+    ExportLink,
+    IngestResult,
+    NdjsonResult,
+    OutputOut,
+    OutputPage,
+    StoredFile,
+)
+from gleanery.models.responses.reviews import AddedReview, ReviewDetails, ReviewOut, ReviewSample
+from gleanery.models.responses.sessions import CookieOut, ImportResult, LocalStorageOut, SessionOut
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
 
 Handler = Callable[[Any], Awaitable[Response]]
@@ -161,7 +197,7 @@ OPERATIONS = (
         accepts_if_match=True,
         scopes=("session:write",),
         body=list[CheckedCookie],
-        response=responses.WriteCounts,
+        response=WriteCounts,
     ),
     Operation(
         method="GET",
@@ -173,8 +209,8 @@ OPERATIONS = (
         "the URL of the next page.",
         scopes=("session:read",),
         has_etag=True,
-        query=requests.DomainQuery,
-        response=list[responses.CookieOut],
+        query=DomainQuery,
+        response=list[CookieOut],
     ),
     Operation(
         method="DELETE",
@@ -184,8 +220,8 @@ OPERATIONS = (
         description="Deletes all cookies of a domain, or only those with a given name.",
         accepts_if_match=True,
         scopes=("session:write",),
-        query=requests.CookieDeletion,
-        response=responses.Deleted,
+        query=CookieDeletion,
+        response=Deleted,
     ),
     Operation(
         method="POST",
@@ -198,7 +234,7 @@ OPERATIONS = (
         accepts_if_match=True,
         scopes=("session:write",),
         body=list[CheckedEntry],
-        response=responses.WriteCounts,
+        response=WriteCounts,
         extra_errors=(404,),  # an entry may name an unknown group
     ),
     Operation(
@@ -211,8 +247,8 @@ OPERATIONS = (
         "`Link` header has the URL of the next page.",
         scopes=("session:read",),
         has_etag=True,
-        query=requests.LocalStorageQuery,
-        response=list[responses.LocalStorageOut],
+        query=LocalStorageQuery,
+        response=list[LocalStorageOut],
     ),
     Operation(
         method="DELETE",
@@ -222,8 +258,8 @@ OPERATIONS = (
         description="Deletes all entries of a domain, or only those with a given key.",
         accepts_if_match=True,
         scopes=("session:write",),
-        query=requests.LocalStorageDeletion,
-        response=responses.Deleted,
+        query=LocalStorageDeletion,
+        response=Deleted,
     ),
     Operation(
         method="POST",
@@ -275,7 +311,7 @@ OPERATIONS = (
         description="Returns a lease without changes. Any token of the organization with the "
         "scopes can return it, so that an operator can end the lease of a worker that failed.",
         scopes=_LEASE_SCOPES,
-        response=responses.Deleted,
+        response=Deleted,
     ),
     Operation(
         method="GET",
@@ -287,8 +323,8 @@ OPERATIONS = (
         "response contains no names and no values. If it is not complete, the `Link` header has "
         "the URL of the next page.",
         scopes=("session:read",),
-        query=requests.SessionsQuery,
-        response=list[responses.SessionOut],
+        query=SessionsQuery,
+        response=list[SessionOut],
     ),
     Operation(
         method="DELETE",
@@ -300,8 +336,8 @@ OPERATIONS = (
         "holders may have these records end, so that a late holder cannot store them again.",
         accepts_if_match=True,
         scopes=("session:write",),
-        query=requests.SessionDeletion,
-        response=responses.Deleted,
+        query=SessionDeletion,
+        response=Deleted,
     ),
     Operation(
         method="GET",
@@ -317,7 +353,7 @@ OPERATIONS = (
         "log.",
         scopes=("session:read",),
         has_etag=True,
-        query=requests.SessionExport,
+        query=SessionExport,
         response=Any,
         may_be_text=True,
         response_headers=_SESSION_HEADERS,
@@ -338,9 +374,9 @@ OPERATIONS = (
         "is in the audit log, and so is a dry run.",
         scopes=("session:write",),
         accepts_if_match=True,
-        query=requests.SessionImport,
+        query=SessionImport,
         body=str,
-        response=responses.ImportResult,
+        response=ImportResult,
         response_headers={"ETag": "Version of all records of the profile; `If-Match` takes it."},
         extra_errors=(404,),  # the query may name an unknown group
     ),
@@ -353,8 +389,8 @@ OPERATIONS = (
         "`history=true`, all reviews of the group. A list is limited in bytes: if it is not "
         "complete, the `Link` header has the URL of the next page.",
         scopes=("reviews:read",),
-        query=requests.ReviewQuery,
-        response=list[responses.ReviewOut],
+        query=ReviewQuery,
+        response=list[ReviewOut],
     ),
     Operation(
         method="GET",
@@ -367,8 +403,8 @@ OPERATIONS = (
         "If the job has at most `size` outputs, the sample has all of them. It is limited in "
         "bytes, so it can have fewer. Send `cursor` as `as_of` of the review.",
         scopes=("reviews:read", "outputs:read"),
-        query=requests.ReviewSampleQuery,
-        response=responses.ReviewSample,
+        query=ReviewSampleQuery,
+        response=ReviewSample,
     ),
     Operation(
         method="GET",
@@ -377,7 +413,7 @@ OPERATIONS = (
         title="Get a review",
         description="One review, with what it is about and its findings.",
         scopes=("reviews:read",),
-        response=responses.ReviewDetails,
+        response=ReviewDetails,
     ),
     Operation(
         method="POST",
@@ -395,9 +431,9 @@ OPERATIONS = (
         "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
         "and the review is added once.",
         scopes=("reviews:write",),
-        body=requests.ReviewIn,
+        body=ReviewIn,
         accepts_idempotency_key=True,
-        response=responses.AddedReview,
+        response=AddedReview,
         extra_errors=(410,),
     ),
     Operation(
@@ -410,8 +446,8 @@ OPERATIONS = (
         "tokens, or rotated the secret key. Entries are in commit order, oldest first, and never "
         "change. To continue, pass the `cursor` of the response.",
         scopes=("audit:read",),
-        query=requests.AuditQuery,
-        response=responses.AuditPage,
+        query=AuditQuery,
+        response=AuditPage,
     ),
     Operation(
         method="GET",
@@ -424,8 +460,8 @@ OPERATIONS = (
         "filters it can even be empty before the last page. An output that changes during paging "
         "appears again on a later page.",
         scopes=("outputs:read",),
-        query=requests.OutputQuery,
-        response=responses.OutputPage,
+        query=OutputQuery,
+        response=OutputPage,
         allows_read_batching=True,
     ),
     Operation(
@@ -461,12 +497,12 @@ OPERATIONS = (
         "references an unknown file; a line also if it is not JSON.",
         scopes=("outputs:write",),
         creates_resource=True,
-        query=requests.IngestQuery,
-        body=list[requests.OutputIn],
+        query=IngestQuery,
+        body=list[OutputIn],
         ndjson_handler=outputs.store_ndjson,
         accepts_idempotency_key=True,
-        ndjson_response=responses.NdjsonResult,
-        response=responses.IngestResult,
+        ndjson_response=NdjsonResult,
+        response=IngestResult,
         extra_errors=(404,),  # an output may reference an unknown file
     ),
     Operation(
@@ -480,8 +516,8 @@ OPERATIONS = (
         "other value. If the output did not exist then, the response is 404. If the version is no "
         "longer kept, it is 410.",
         scopes=("outputs:read",),
-        query=requests.OutputTime,
-        response=responses.OutputOut,
+        query=OutputTime,
+        response=OutputOut,
         extra_errors=(410,),
     ),
     Operation(
@@ -499,8 +535,8 @@ OPERATIONS = (
         "pass `next_cursor` as `cursor`, or follow `next_url`. A deleted output has its history "
         "as long as the change feed keeps its deletion. Files of earlier versions may be deleted.",
         scopes=("outputs:read",),
-        query=requests.VersionQuery,
-        response=responses.VersionPage,
+        query=VersionQuery,
+        response=VersionPage,
     ),
     Operation(
         method="DELETE",
@@ -509,7 +545,7 @@ OPERATIONS = (
         title="Delete an output",
         description="Deletes one output. The change feed reports the deletion.",
         scopes=("outputs:write",),
-        response=responses.Deleted,
+        response=Deleted,
     ),
     Operation(
         method="GET",
@@ -526,8 +562,8 @@ OPERATIONS = (
         "has not changed that. An older cursor, or one from before a restore, gets 410: start "
         "again with cursor 0. With `diff=true`, each update says which fields have changed.",
         scopes=("outputs:read",),
-        query=requests.ChangeQuery,
-        response=responses.ChangePage,
+        query=ChangeQuery,
+        response=ChangePage,
         extra_errors=(410,),
     ),
     Operation(
@@ -545,7 +581,7 @@ OPERATIONS = (
         "where the service is installed. For a large group, `gleanery export` is the better way: "
         "it converts where it runs.",
         scopes=("outputs:read",),
-        query=requests.ExportQuery,
+        query=ExportQuery,
         response=str,
         media_type="application/x-ndjson",
         other_media_types=_TABLE_TYPES,
@@ -562,8 +598,8 @@ OPERATIONS = (
         "than the token that creates it: a revoked or expired token ends its links. Whoever has "
         "the URL can read the outputs.",
         scopes=("outputs:read",),
-        query=requests.ExportLinkQuery,
-        response=responses.ExportLink,
+        query=ExportLinkQuery,
+        response=ExportLink,
     ),
     Operation(
         method="GET",
@@ -572,7 +608,7 @@ OPERATIONS = (
         title="Export a group by a signed link",
         description="The export of a signed link, without a token. The name of the file ends with "
         "its format: `outputs.jsonl`, `outputs.csv` or `outputs.parquet`.",
-        query=requests.SignedExportQuery,
+        query=SignedExportQuery,
         response=str,
         media_type="application/x-ndjson",
         other_media_types=_TABLE_TYPES,
@@ -589,8 +625,8 @@ OPERATIONS = (
         "page, which can follow after fewer groups than `limit`. The `metadata` of a group has "
         "the URL of its next jobs.",
         scopes=("outputs:read",),
-        query=requests.GroupsQuery,
-        response=list[responses.GroupOut],
+        query=GroupsQuery,
+        response=list[GroupOut],
     ),
     Operation(
         method="GET",
@@ -601,8 +637,8 @@ OPERATIONS = (
         "latest reviews, in the order of their creation. For the next jobs, pass `next_cursor` as "
         "`cursor`, or follow `next_url`. Both are null on the last page, and only there.",
         scopes=("outputs:read",),
-        query=requests.GroupQuery,
-        response=responses.GroupOut,
+        query=GroupQuery,
+        response=GroupOut,
     ),
     Operation(
         method="PUT",
@@ -613,8 +649,8 @@ OPERATIONS = (
         "group is created. A new key or schema applies to outputs that are stored afterwards.",
         scopes=("outputs:write",),
         creates_resource=True,
-        body=requests.GroupSettings,
-        response=responses.GroupOut,
+        body=GroupSettings,
+        response=GroupOut,
     ),
     Operation(
         method="DELETE",
@@ -625,7 +661,7 @@ OPERATIONS = (
         "and local-storage entries. The change feed remains, and reports the deletion of every "
         "output.",
         scopes=("outputs:write",),
-        response=responses.Deleted,
+        response=Deleted,
     ),
     Operation(
         method="GET",
@@ -640,8 +676,8 @@ OPERATIONS = (
         "Scrapes with fewer than 50 outputs are not compared. `schema` is a suggestion for the "
         "setting `schema` of the group.",
         scopes=("outputs:read",),
-        query=requests.FieldsQuery,
-        response=responses.FieldsOut,
+        query=FieldsQuery,
+        response=FieldsOut,
     ),
     Operation(
         method="DELETE",
@@ -651,7 +687,7 @@ OPERATIONS = (
         description="Deletes the job with its outputs and reviews. The change feed reports the "
         "deletion of every output.",
         scopes=("outputs:write",),
-        response=responses.Deleted,
+        response=Deleted,
     ),
     Operation(
         method="POST",
@@ -666,9 +702,9 @@ OPERATIONS = (
         "format is known. An output references the file by its `id`. A file without a reference is "
         "deleted after some days.",
         scopes=("outputs:write",),
-        query=requests.FileUpload,
+        query=FileUpload,
         body=bytes,
-        response=responses.StoredFile,
+        response=StoredFile,
     ),
     Operation(
         method="GET",
@@ -679,8 +715,8 @@ OPERATIONS = (
         "download it again. A file that was found is not deleted for some days, so that an output "
         "can reference it.",
         scopes=("outputs:read",),
-        query=requests.FileQuery,
-        response=responses.StoredFile,
+        query=FileQuery,
+        response=StoredFile,
         extra_errors=(404,),
     ),
     Operation(
@@ -701,7 +737,7 @@ OPERATIONS = (
         title="Get a file by a signed link",
         description="The bytes of a file by a signed link, without a token. The link is the "
         "`blob_url` of an output and is valid for some minutes.",
-        query=requests.BlobQuery,
+        query=BlobQuery,
         response=bytes,
         media_type="application/octet-stream",
         extra_errors=(403,),

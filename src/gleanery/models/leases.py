@@ -24,7 +24,8 @@ from gleanery.models.fields import (
     float_to_integer,
 )
 from gleanery.models.inputs import Input, condition, custom_error
-from gleanery.models.responses import DateTime, ImportCounts
+from gleanery.models.responses.common import DateTime
+from gleanery.models.responses.sessions import ImportCounts
 
 MAX_SECONDS = 3600
 

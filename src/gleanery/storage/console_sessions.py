@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gleanery.errors import Unavailable, revoked_session
-from gleanery.models.responses import AuditAbout
+from gleanery.models.responses.audit import AuditAbout
 from gleanery.security import console_login
 from gleanery.security.tokens import ConsoleSession, Grant
 from gleanery.storage import audit, login_links

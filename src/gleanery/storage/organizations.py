@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import NotFound, SettingsError
-from gleanery.models.responses import AuditAbout
+from gleanery.models.responses.audit import AuditAbout
 from gleanery.security import tokens
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction

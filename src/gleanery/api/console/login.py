@@ -21,7 +21,7 @@ from gleanery.errors import (
 )
 from gleanery.models.fields import MAX_INT64, Text
 from gleanery.models.inputs import Input
-from gleanery.models.responses import AuditAbout
+from gleanery.models.responses.audit import AuditAbout
 from gleanery.security import console_login, tokens
 from gleanery.security.tokens import ConsoleSession, Grant
 from gleanery.storage import audit, console_sessions, login_links, organizations

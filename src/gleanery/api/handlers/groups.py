@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gleanery.api import lists, urls
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.models.requests import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
-from gleanery.models.responses import PageMetadata
+from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
+from gleanery.models.responses.common import PageMetadata
 from gleanery.storage.groups import catalog, settings
 from gleanery.storage.list_pages import ListPage, PageLimits
 from gleanery.storage.statistics.fields import read_fields

@@ -12,8 +12,11 @@ from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.fields import GivenTime
-from gleanery.models.requests import IngestQuery, OutputQuery, OutputTime, VersionQuery
-from gleanery.models.responses import IngestResult, NdjsonResult, PageMetadata
+from gleanery.models.requests.changes import OutputTime, VersionQuery
+from gleanery.models.requests.filters import OutputQuery
+from gleanery.models.requests.outputs import IngestQuery
+from gleanery.models.responses.common import PageMetadata
+from gleanery.models.responses.outputs import IngestResult, NdjsonResult
 from gleanery.storage import replica_reads
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single

@@ -17,7 +17,7 @@ from gleanery.models.fields import (
     as_validation_error,
 )
 from gleanery.models.inputs import Input, Query
-from gleanery.models.responses import ReviewStatus
+from gleanery.models.responses.reviews import ReviewStatus
 
 
 class FindingIn(Input):

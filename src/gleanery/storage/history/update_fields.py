@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.models.responses import FieldChange
+from gleanery.models.responses.changes import FieldChange
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database, Row
 from gleanery.storage.history import field_changes

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from gleanery.models.responses import AuditAbout
+from gleanery.models.responses.audit import AuditAbout
 from gleanery.observability.progress import Advance
 from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import DecryptionFailed, Vault

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gleanery.blobs import Blobs
-from gleanery.models.responses import AuditAbout
+from gleanery.models.responses.audit import AuditAbout
 from gleanery.observability.progress import Advance
 from gleanery.storage import audit, organizations
 from gleanery.storage.database import Database, Engine, Transaction

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from gleanery.errors import NotFound
-from gleanery.models.responses import AuditAbout
+from gleanery.models.responses.audit import AuditAbout
 from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, console_sessions, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs

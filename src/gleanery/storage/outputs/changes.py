@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import CursorExpired, no_group
-from gleanery.models.requests import ChangeQuery
+from gleanery.models.requests.changes import ChangeQuery
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction

@@ -7,8 +7,9 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
-from gleanery.models.requests import ReviewIn
-from gleanery.models.responses import AddedReview, AuditAbout, FindingOut
+from gleanery.models.requests.reviews import ReviewIn
+from gleanery.models.responses.audit import AuditAbout
+from gleanery.models.responses.reviews import AddedReview, FindingOut
 from gleanery.storage import audit, group_lock, metadata
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database

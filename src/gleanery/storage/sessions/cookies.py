@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gleanery.client.sessions import model
-from gleanery.models.responses import CookieOut
+from gleanery.models.responses.sessions import CookieOut
 from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, Cookie
 from gleanery.storage.database import Row
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind

@@ -16,7 +16,7 @@ from gleanery.client.sessions import (
     visibility,
 )
 from gleanery.client.sessions import Cookie as BrowserCookie
-from gleanery.models.responses import ImportCounts
+from gleanery.models.responses.sessions import ImportCounts
 from gleanery.models.session_state import (
     DEFAULT_PROFILE,
     NOT_GIVEN,

@@ -11,7 +11,8 @@ from gleanery.client.sessions import (
     FORMATS,
     ReadResult,
 )
-from gleanery.models.responses import AuditAbout, ImportedRecord, ImportResult
+from gleanery.models.responses.audit import AuditAbout
+from gleanery.models.responses.sessions import ImportedRecord, ImportResult
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database, Transaction

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.models.responses import AuditAbout, LocalStorageOut
+from gleanery.models.responses.audit import AuditAbout
+from gleanery.models.responses.sessions import LocalStorageOut
 from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, LocalStorageEntry
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Row, Transaction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gleanery.models.responses import AuditAbout
+from gleanery.models.responses.audit import AuditAbout
 from gleanery.security.vault import Vault, encrypted_length
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Row

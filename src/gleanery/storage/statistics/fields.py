@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.models.responses import Drift, FieldOut, FieldsOut, ScrapedField, ScrapeOut
+from gleanery.models.responses.fields import Drift, FieldOut, FieldsOut, ScrapedField, ScrapeOut
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database
