@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gleanery.models.requests.filters import OutputFilters, OutputQuery
 from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
 from gleanery.security import tokens
 from gleanery.security.vault import encrypted_length
+from gleanery.service.resources.outputs.models import OutputFilters, OutputQuery
 from gleanery.storage import list_pages
 from gleanery.storage.database import Database, Row
 from gleanery.storage.engines import open_engine

@@ -17,7 +17,7 @@ from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
 from gleanery.models.requests.outputs import OutputIn
-from gleanery.models.responses.outputs import ErrorDetailOut
+from gleanery.models.responses.common import ErrorDetailOut
 from gleanery.security import tokens
 from gleanery.settings import Settings
 

@@ -29,14 +29,8 @@ from gleanery.api.handlers import (
 from gleanery.models import leases as lease_models
 from gleanery.models.inputs import NoQuery
 from gleanery.models.requests.audit import AuditQuery
-from gleanery.models.requests.changes import ChangeQuery, OutputTime, VersionQuery
+from gleanery.models.requests.changes import ChangeQuery
 from gleanery.models.requests.files import BlobQuery, FileQuery, FileUpload
-from gleanery.models.requests.filters import (
-    ExportLinkQuery,
-    ExportQuery,
-    OutputQuery,
-    SignedExportQuery,
-)
 from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.requests.outputs import IngestQuery, OutputIn
 from gleanery.models.requests.reviews import ReviewIn, ReviewQuery, ReviewSampleQuery
@@ -51,21 +45,23 @@ from gleanery.models.requests.sessions import (
     SessionsQuery,
 )
 from gleanery.models.responses.audit import AuditPage
-from gleanery.models.responses.changes import ChangePage, VersionPage
+from gleanery.models.responses.changes import ChangePage
 from gleanery.models.responses.common import Deleted, WriteCounts
 from gleanery.models.responses.fields import FieldsOut
 from gleanery.models.responses.groups import GroupOut
-from gleanery.models.responses.outputs import (
-    ExportLink,
-    IngestResult,
-    NdjsonResult,
-    OutputOut,
-    OutputPage,
-    StoredFile,
-)
+from gleanery.models.responses.outputs import IngestResult, NdjsonResult, OutputOut, OutputPage
 from gleanery.models.responses.reviews import AddedReview, ReviewDetails, ReviewOut, ReviewSample
 from gleanery.models.responses.sessions import CookieOut, ImportResult, LocalStorageOut, SessionOut
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
+from gleanery.service.resources.exports.models import (
+    ExportLink,
+    ExportLinkQuery,
+    ExportQuery,
+    SignedExportQuery,
+)
+from gleanery.service.resources.files.models import StoredFile
+from gleanery.service.resources.history.models import VersionPage
+from gleanery.service.resources.outputs.models import OutputQuery, OutputTime, VersionQuery
 
 Handler = Callable[[Any], Awaitable[Response]]
 

@@ -20,7 +20,7 @@ from gleanery.api.console.values import CELL, Node, Number, names_in_item, parse
 from gleanery.api.context import RequestContext, Response
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
-from gleanery.models.requests.filters import OutputFilters
+from gleanery.service.resources.outputs.models import OutputFilters
 from gleanery.storage import group_lock
 from gleanery.storage.files.references import escape_markers
 from gleanery.storage.history.update_fields import FieldReader, Update

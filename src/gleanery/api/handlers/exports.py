@@ -19,14 +19,14 @@ from gleanery.errors import (
     no_record,
 )
 from gleanery.http import Header, Request, unless_disconnected
-from gleanery.models.requests.filters import (
+from gleanery.models.responses.audit import AuditAbout, AuditAction
+from gleanery.service.resources.exports.models import (
+    ExportLink,
     ExportLinkQuery,
     ExportQuery,
-    OutputFilters,
     SignedExportQuery,
 )
-from gleanery.models.responses.audit import AuditAbout, AuditAction
-from gleanery.models.responses.outputs import ExportLink
+from gleanery.service.resources.outputs.models import OutputFilters
 from gleanery.storage import audit, group_lock, organizations
 from gleanery.storage.outputs import exports
 from gleanery.values import timestamps

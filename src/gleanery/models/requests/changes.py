@@ -6,30 +6,11 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from gleanery.models.fields import MAX_INT64, DateTime, VersionTime, WholeNumber
+from gleanery.models.fields import MAX_INT64, DateTime, WholeNumber
 from gleanery.models.inputs import Query, custom_error
-from gleanery.models.requests.filters import View
+from gleanery.service.resources.outputs.models import View
 
 _DIFF_IN_VIEW = "is not possible in the approved view: leave out diff or view"
-
-
-class OutputTime(Query):
-    """Time of the version of an output."""
-
-    at: VersionTime | None = Field(
-        default=None,
-        description="The output as it was then: a cursor, a date-time, or a date, which is its "
-        "midnight in UTC. A date-time without a fraction is the end of its second.",
-    )
-
-
-class VersionQuery(Query):
-    """Page of an output's versions."""
-
-    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
-    cursor: WholeNumber = Field(
-        default=MAX_INT64, ge=0, le=MAX_INT64, description="Only what is before this position."
-    )
 
 
 class ChangeQuery(Query):

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
 from gleanery.models.fields import (
-    MAX_NAME_LENGTH,
-    FileId,
     Name,
     NonEmptyText,
-    Text,
-    as_validation_error,
 )
-from gleanery.models.inputs import Input, Query, condition, custom_error
+from gleanery.models.inputs import Input, Query, custom_error
+from gleanery.service.resources.files.models import CheckedFile, FieldName, FileIn
 
-FieldName = Annotated[NonEmptyText, Field(max_length=MAX_NAME_LENGTH)]
 _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
     "element is an output with job_id, source_url and data"
@@ -27,38 +23,6 @@ _NOT_AN_OUTPUT = (
     "is not an output, which has job_id, source_url and data. For bare items, as scrapers write "
     "them, add the parameters job_id and url_field to the URL"
 )
-
-
-def _check_file(file: FileIn) -> FileIn:
-    if file.id is None and file.source_url is None and file.file_url is None:
-        raise ValueError("refers to no file: give the id of an uploaded file, or a file_url")
-    return file
-
-
-class FileIn(Input):
-    """File of an output: an uploaded file by its `id`, or a file that is stored elsewhere."""
-
-    model_config = ConfigDict(
-        json_schema_extra=condition(
-            {
-                "anyOf": [
-                    {"required": [name], "properties": {name: {"type": "string"}}}
-                    for name in ("id", "source_url", "file_url")
-                ]
-            }
-        )
-    )
-
-    field: Text = Field(description="Path inside `data`, such as `attachments[0].url`.")
-    id: FileId | None = Field(default=None, description="`id` in the response of `POST /v1/files`.")
-    source_url: Text | None = None
-    file_url: Text | None = None
-    file_type: Text | None = None
-    file_checksum: Text | None = None
-    file_metadata: dict[str, Any] | None = None
-
-
-CheckedFile = Annotated[FileIn, AfterValidator(as_validation_error("file", _check_file))]
 
 
 class OutputIn(Input):

@@ -34,3 +34,11 @@ class Deleted(TypedDict):
     """Number of deleted records."""
 
     deleted: int
+
+
+class ErrorDetailOut(TypedDict):
+    """One problem of a request. It never contains the value."""
+
+    loc: list[str]
+    msg: str
+    type: str

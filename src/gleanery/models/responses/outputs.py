@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.responses.common import DateTime, PageMetadata, WriteCounts
+from gleanery.models.responses.common import DateTime, ErrorDetailOut, PageMetadata, WriteCounts
+from gleanery.service.resources.files.models import FileOut
 
 
 class OutputResult(TypedDict):
@@ -16,14 +17,6 @@ class OutputResult(TypedDict):
     id: int
     output_id: str
     change: Literal["created", "updated", "unchanged"]
-
-
-class ErrorDetailOut(TypedDict):
-    """One problem of a request. It never contains the value."""
-
-    loc: list[str]
-    msg: str
-    type: str
 
 
 class IngestCounts(WriteCounts):
@@ -52,40 +45,6 @@ class NdjsonResult(IngestCounts):
     """Result of an NDJSON body: the counts, and the number of its lines."""
 
     lines: int
-
-
-class FileOut(TypedDict):
-    """File of an output."""
-
-    id: str
-    field: Annotated[str, Field(description="Path inside `data`.")]
-    url_etag_hash: str
-    blob_key: str
-    blob_url: str
-    source_url: str
-    create_date: DateTime
-    file_url: str
-    file_type: str
-    file_checksum: str
-    file_metadata: dict[str, Any]
-
-
-class ExportLink(TypedDict):
-    """Signed link to an export."""
-
-    url: Annotated[str, Field(description="It works without a token, and only for reading.")]
-    expires: Annotated[DateTime, Field(description="End of its validity.")]
-
-
-class StoredFile(TypedDict):
-    """Uploaded file."""
-
-    id: str
-    blob_key: str
-    file_checksum: str
-    file_type: str
-    url_etag_hash: str
-    size: int
 
 
 class OutputOut(TypedDict):

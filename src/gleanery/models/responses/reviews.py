@@ -7,9 +7,9 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.responses.changes import FieldChange
 from gleanery.models.responses.common import DateTime
 from gleanery.models.responses.outputs import OutputOut
+from gleanery.service.resources.history.models import FieldChange
 
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gleanery.errors import NotFound, no_file
 from gleanery.models.fields import FILE_ID_PATTERN
-from gleanery.models.responses.outputs import StoredFile
+from gleanery.service.resources.files.models import StoredFile
 from gleanery.storage.database import Database, Transaction
 from gleanery.values import timestamps
 from gleanery.values.hashing import hash_parts

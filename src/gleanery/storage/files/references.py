@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gleanery.models.requests.outputs import FileIn
-from gleanery.models.responses.outputs import FileOut
+from gleanery.service.resources.files.models import FileIn, FileOut
 from gleanery.storage.files.records import COLUMNS, ID_BYTES, File, url_etag_hash
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.values import json_text, timestamps

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gleanery.models.responses.changes import FieldChange
+from gleanery.service.resources.history.models import FieldChange
 from gleanery.storage.files.references import with_markers
 from gleanery.values import field_paths, json_text
 

@@ -14,8 +14,8 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.models.responses.changes import FieldChange
 from gleanery.scheduling.fair_thread import FairThread
+from gleanery.service.resources.history.models import FieldChange
 from gleanery.storage.database import Database, Row
 from gleanery.storage.history import field_changes
 from gleanery.storage.history.entries import Version

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.models.responses.changes import DeletionOut, FieldChange, VersionOut
 from gleanery.scheduling.fair_thread import FairThread
+from gleanery.service.resources.history.models import DeletionOut, FieldChange, VersionOut
 from gleanery.storage.database import Database
 from gleanery.storage.history import field_changes
 from gleanery.storage.history.entries import Version

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from gleanery.errors import no_group
-from gleanery.models.requests.filters import OutputFilters
+from gleanery.service.resources.outputs.models import OutputFilters
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, LineRead, Lines, PageTooLarge
 from gleanery.storage.outputs.search import max_steps, position_before, search_for

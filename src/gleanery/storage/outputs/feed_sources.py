@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.models.requests.filters import View
+from gleanery.service.resources.outputs.models import View
 from gleanery.storage import metadata, page_sizes
 
 # Each part is in order. SQLite merges the parts. PostgreSQL sorts them, so they need limits.

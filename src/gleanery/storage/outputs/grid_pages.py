@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from gleanery.models.requests.filters import OutputFilters
+from gleanery.service.resources.outputs.models import OutputFilters
 from gleanery.storage import group_lock, page_sizes
 from gleanery.storage.database import Database, Row
 from gleanery.storage.outputs.search import (

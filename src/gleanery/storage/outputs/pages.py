@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gleanery.models.requests.filters import OutputQuery
+from gleanery.service.resources.outputs.models import OutputQuery
 from gleanery.storage import group_lock, page_sizes
 from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, PageRead, PageTooLarge, Row
 from gleanery.storage.outputs.search import max_steps, position_before, search_for

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from gleanery.models.requests.filters import OutputFilters
+from gleanery.service.resources.outputs.models import OutputFilters
 from gleanery.storage import page_sizes
 from gleanery.storage.outputs.hashes import HASH_BYTES, SITE_PREFIX, url_hash
 from gleanery.values import countries

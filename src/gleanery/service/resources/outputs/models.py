@@ -1,4 +1,4 @@
-"""Filters of outputs, for pages and exports."""
+"""TODO."""
 
 from __future__ import annotations
 
@@ -6,14 +6,42 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from gleanery.models.fields import MAX_INT64, DateTime, NonEmptyText, Region, Text, WholeNumber
+from gleanery.models.fields import (
+    MAX_INT64,
+    DateTime,
+    NonEmptyText,
+    Region,
+    VersionTime,
+    WholeNumber,
+)
 from gleanery.models.inputs import Query, custom_error
 from gleanery.values import countries
 
-View = Literal["full", "approved"]
 _APPROVED_IN_VIEW = (
     "cannot be used with view=approved, which has only approved versions: leave out approved"
 )
+
+
+class OutputTime(Query):
+    """Time of the version of an output."""
+
+    at: VersionTime | None = Field(
+        default=None,
+        description="The output as it was then: a cursor, a date-time, or a date, which is its "
+        "midnight in UTC. A date-time without a fraction is the end of its second.",
+    )
+
+
+class VersionQuery(Query):
+    """Page of an output's versions."""
+
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=MAX_INT64, ge=0, le=MAX_INT64, description="Only what is before this position."
+    )
+
+
+View = Literal["full", "approved"]
 
 
 class OutputFilters(Query):
@@ -65,34 +93,3 @@ class OutputQuery(OutputFilters):
     cursor: WholeNumber = Field(
         default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
     )
-
-
-class ExportQuery(OutputFilters):
-    """Filters and format of an export."""
-
-    format: Literal["jsonl", "csv", "parquet"] = Field(
-        default="jsonl",
-        description="jsonl: one JSON object per line, sent while it is read. csv and parquet: a "
-        "table with a column for each member of an output and for each key of its `data`, in the "
-        "same form as `gleanery export` writes it. It is sent when it is complete.",
-    )
-
-
-class ExportLinkQuery(ExportQuery):
-    """Filters and format of the export, and the validity of the link."""
-
-    valid_seconds: WholeNumber = Field(
-        default=3600,
-        ge=60,
-        le=604_800,
-        description="Time for which the link is valid: a minute to a week.",
-    )
-
-
-class SignedExportQuery(ExportQuery):
-    """Signed parts of a link to an export."""
-
-    organization: Text = Field(description="Value from the link.")
-    token: Text = Field(description="Value from the link: the number of the token.")
-    expires: Text = Field(description="Value from the link.")
-    signature: Text = Field(description="Value from the link.")
