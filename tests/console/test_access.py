@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gleanery.models.responses.audit import AuditAction
 from gleanery.security import console_login
 from gleanery.security.tokens import SCOPES
+from gleanery.service.resources.audit.models import AuditAction
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.values import timestamps

@@ -17,8 +17,8 @@ from gleanery import __version__
 from gleanery.cli import app
 from gleanery.cli.service import settings_page
 from gleanery.client.sessions import FORMATS
-from gleanery.models.responses.audit import AuditAction
 from gleanery.security import tokens
+from gleanery.service.resources.audit.models import AuditAction
 from gleanery.settings import table
 from tests.support.process import Running, free_port, gleanery
 from tests.support.service import Client

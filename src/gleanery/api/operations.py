@@ -28,7 +28,6 @@ from gleanery.api.handlers import (
 )
 from gleanery.models import leases as lease_models
 from gleanery.models.inputs import NoQuery
-from gleanery.models.requests.audit import AuditQuery
 from gleanery.models.requests.changes import ChangeQuery
 from gleanery.models.requests.files import BlobQuery, FileQuery, FileUpload
 from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
@@ -44,7 +43,6 @@ from gleanery.models.requests.sessions import (
     SessionImport,
     SessionsQuery,
 )
-from gleanery.models.responses.audit import AuditPage
 from gleanery.models.responses.changes import ChangePage
 from gleanery.models.responses.common import Deleted, WriteCounts
 from gleanery.models.responses.fields import FieldsOut
@@ -53,6 +51,7 @@ from gleanery.models.responses.outputs import IngestResult, NdjsonResult, Output
 from gleanery.models.responses.reviews import AddedReview, ReviewDetails, ReviewOut, ReviewSample
 from gleanery.models.responses.sessions import CookieOut, ImportResult, LocalStorageOut, SessionOut
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
+from gleanery.service.resources.audit.models import AuditPage, AuditQuery
 from gleanery.service.resources.exports.models import (
     ExportLink,
     ExportLinkQuery,

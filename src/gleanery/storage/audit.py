@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from gleanery.models.responses.audit import AuditAbout, AuditAction, AuditEntry, AuditPage
+from gleanery.service.resources.audit.models import AuditAbout, AuditAction, AuditEntry, AuditPage
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import timestamps
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gleanery.errors import Unavailable, revoked_session
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.security import console_login
 from gleanery.security.tokens import ConsoleSession, Grant
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, login_links
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.values import timestamps

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.security import console_login
 from gleanery.security.tokens import Grant
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.values import timestamps

@@ -8,8 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import NotFound, SettingsError
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.security import tokens
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
 

@@ -21,9 +21,9 @@ from gleanery.errors import (
 )
 from gleanery.models.fields import MAX_INT64, Text
 from gleanery.models.inputs import Input
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.security import console_login, tokens
 from gleanery.security.tokens import ConsoleSession, Grant
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, console_sessions, login_links, organizations
 from gleanery.values import timestamps
 from gleanery.values.json_text import encode

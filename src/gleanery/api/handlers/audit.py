@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.api.context import RequestContext, Response
-from gleanery.models.requests.audit import AuditQuery
+from gleanery.service.resources.audit.models import AuditQuery
 from gleanery.storage import audit
 from gleanery.values.json_text import encode
 

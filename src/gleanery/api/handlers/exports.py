@@ -19,7 +19,7 @@ from gleanery.errors import (
     no_record,
 )
 from gleanery.http import Header, Request, unless_disconnected
-from gleanery.models.responses.audit import AuditAbout, AuditAction
+from gleanery.service.resources.audit.models import AuditAbout, AuditAction
 from gleanery.service.resources.exports.models import (
     ExportLink,
     ExportLinkQuery,

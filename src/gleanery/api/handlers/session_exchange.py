@@ -15,7 +15,7 @@ from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
 from gleanery.http import ranges
 from gleanery.models.requests.sessions import SessionExport, SessionImport
-from gleanery.models.responses.audit import AuditAbout
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock
 from gleanery.storage.sessions import documents, imports, states, versions

@@ -6,7 +6,7 @@ import json
 
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests.groups import GroupSettings
-from gleanery.models.responses.audit import AuditAbout
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, group_lock
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database

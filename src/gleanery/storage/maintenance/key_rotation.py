@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.observability.progress import Advance
 from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import DecryptionFailed, Vault
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.page_sizes import count_fitting

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gleanery.blobs import Blobs
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.observability.progress import Advance
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, organizations
 from gleanery.storage.database import Database, Engine, Transaction
 

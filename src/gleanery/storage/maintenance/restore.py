@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import partial
 
 from gleanery.errors import NotFound
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.observability.progress import StartProgress
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, console_sessions, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction

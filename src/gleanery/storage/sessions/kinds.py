@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gleanery.models.responses.audit import AuditAction
+from gleanery.service.resources.audit.models import AuditAction
 from gleanery.storage.database import Row, Transaction
 
 In = TypeVar("In")

@@ -18,8 +18,8 @@ from gleanery import errors
 from gleanery.client.sessions import ReadResult, visibility
 from gleanery.client.sessions.losses import Losses
 from gleanery.models.leases import MAX_SECONDS, LeaseOut
-from gleanery.models.responses.audit import AuditAbout, AuditAction
 from gleanery.security.vault import Vault
+from gleanery.service.resources.audit.models import AuditAbout, AuditAction
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import Clock

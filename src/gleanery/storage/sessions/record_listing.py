@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.security.vault import Vault, encrypted_length
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Row
 from gleanery.storage.sessions.cookies import COOKIES

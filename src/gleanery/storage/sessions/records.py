@@ -12,10 +12,10 @@ from typing import Any, Generic, Literal, NamedTuple
 
 from gleanery.client.sessions.hostnames import is_address
 from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
-from gleanery.models.responses.audit import AuditAbout
 from gleanery.models.responses.common import WriteCounts
 from gleanery.models.session_state import DEFAULT_PROFILE
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, encrypted_length
+from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, list_pages, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits

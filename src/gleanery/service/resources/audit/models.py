@@ -1,4 +1,6 @@
-"""Responses about the audit log."""
+"""Query of the audit log."""
+
+# MERGED gleanery.models.responses.audit: Responses about the audit log.
 
 from __future__ import annotations
 
@@ -7,8 +9,23 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from gleanery.models.fields import MAX_INT64, WholeNumber
+from gleanery.models.inputs import Query
 from gleanery.models.responses.common import DateTime
 from gleanery.models.responses.reviews import ReviewStatus
+
+
+class AuditQuery(Query):
+    """Part of the audit log to read."""
+
+    cursor: WholeNumber = Field(
+        default=0,
+        ge=0,
+        le=MAX_INT64,
+        description="Only entries after this cursor, or after a time in microseconds since 1970.",
+    )
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+
 
 AuditAction = Literal[
     "get_cookies",
