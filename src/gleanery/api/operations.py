@@ -29,7 +29,6 @@ from gleanery.api.handlers import (
 from gleanery.models import leases as lease_models
 from gleanery.models.inputs import NoQuery
 from gleanery.models.requests.changes import ChangeQuery
-from gleanery.models.requests.files import BlobQuery, FileQuery, FileUpload
 from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.requests.outputs import IngestQuery, OutputIn
 from gleanery.models.requests.reviews import ReviewIn, ReviewQuery, ReviewSampleQuery
@@ -58,7 +57,7 @@ from gleanery.service.resources.exports.models import (
     ExportQuery,
     SignedExportQuery,
 )
-from gleanery.service.resources.files.models import StoredFile
+from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload, StoredFile
 from gleanery.service.resources.history.models import VersionPage
 from gleanery.service.resources.outputs.models import OutputQuery, OutputTime, VersionQuery
 

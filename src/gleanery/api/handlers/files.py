@@ -23,7 +23,7 @@ from gleanery.errors import (
 )
 from gleanery.http import InvalidForm, ranges
 from gleanery.http.multipart import FileForm
-from gleanery.models.requests.files import BlobQuery, FileQuery, FileUpload
+from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload
 from gleanery.storage.database import Database
 from gleanery.storage.files import cleanup, records, uploads
 from gleanery.values import media_types, timestamps

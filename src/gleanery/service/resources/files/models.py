@@ -1,5 +1,7 @@
 """TODO."""
 
+# MERGED gleanery.models.requests.files: Queries about files.
+
 from __future__ import annotations
 
 from typing import Annotated, Any
@@ -14,7 +16,7 @@ from gleanery.models.fields import (
     Text,
     as_validation_error,
 )
-from gleanery.models.inputs import Input, condition
+from gleanery.models.inputs import Input, Query, condition
 from gleanery.models.responses.common import DateTime
 
 FieldName = Annotated[NonEmptyText, Field(max_length=MAX_NAME_LENGTH)]
@@ -77,3 +79,28 @@ class StoredFile(TypedDict):
     file_type: str
     url_etag_hash: str
     size: int
+
+
+class FileUpload(Query):
+    """Source of an uploaded file."""
+
+    source_url: Text = Field(
+        default="", max_length=4096, description="URL from which the scraper downloaded it."
+    )
+    etag: Text = Field(default="", max_length=1024, description="ETag of the download.")
+    filename: Text = Field(default="", max_length=255, description="File name for downloads.")
+
+
+class FileQuery(Query):
+    """Source of the file to find."""
+
+    source_url: NonEmptyText = Field(description="Value from the upload.")
+    etag: Text = Field(default="", description="Value from the upload.")
+
+
+class BlobQuery(Query):
+    """Signed parts of a link to a file."""
+
+    organization: Text = Field(description="Value from the link.")
+    expires: Text = Field(description="Value from the link.")
+    signature: Text = Field(description="Value from the link.")
