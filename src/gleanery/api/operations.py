@@ -44,7 +44,6 @@ from gleanery.models.requests.sessions import (
 )
 from gleanery.models.responses.changes import ChangePage
 from gleanery.models.responses.common import Deleted, WriteCounts
-from gleanery.models.responses.fields import FieldsOut
 from gleanery.models.responses.groups import GroupOut
 from gleanery.models.responses.outputs import IngestResult, NdjsonResult, OutputOut, OutputPage
 from gleanery.models.responses.reviews import AddedReview, ReviewDetails, ReviewOut, ReviewSample
@@ -57,6 +56,7 @@ from gleanery.service.resources.exports.models import (
     ExportQuery,
     SignedExportQuery,
 )
+from gleanery.service.resources.fields.models import FieldsOut
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload, StoredFile
 from gleanery.service.resources.history.models import VersionPage
 from gleanery.service.resources.outputs.models import OutputQuery, OutputTime, VersionQuery

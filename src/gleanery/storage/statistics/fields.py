@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.models.responses.fields import Drift, FieldOut, FieldsOut, ScrapedField, ScrapeOut
 from gleanery.scheduling.fair_thread import FairThread
+from gleanery.service.resources.fields.models import (
+    Drift,
+    FieldOut,
+    FieldsOut,
+    ScrapedField,
+    ScrapeOut,
+)
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database
 from gleanery.storage.statistics import reading
