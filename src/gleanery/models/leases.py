@@ -25,7 +25,7 @@ from gleanery.models.fields import (
 )
 from gleanery.models.inputs import Input, condition, custom_error
 from gleanery.models.responses.common import DateTime
-from gleanery.models.responses.sessions import ImportCounts
+from gleanery.service.resources.sessions.models import ImportCounts
 
 MAX_SECONDS = 3600
 

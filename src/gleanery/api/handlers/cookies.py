@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gleanery.api.context import RequestContext, Response
 from gleanery.api.handlers import session_records
-from gleanery.models.requests.sessions import CookieDeletion, DomainQuery
 from gleanery.models.session_state import Cookie
+from gleanery.service.resources.sessions.models import CookieDeletion, DomainQuery
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.records import Filter
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gleanery.api.context import RequestContext, Response
 from gleanery.api.handlers import session_records
-from gleanery.models.requests.sessions import LocalStorageDeletion, LocalStorageQuery
 from gleanery.models.session_state import LocalStorageEntry
+from gleanery.service.resources.sessions.models import LocalStorageDeletion, LocalStorageQuery
 from gleanery.storage.sessions import local_storage
 from gleanery.storage.sessions.records import Filter
 

@@ -14,8 +14,8 @@ from gleanery.client.sessions.errors import MissingUrl
 from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
 from gleanery.http import ranges
-from gleanery.models.requests.sessions import SessionExport, SessionImport
 from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.sessions.models import SessionExport, SessionImport
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock
 from gleanery.storage.sessions import documents, imports, states, versions

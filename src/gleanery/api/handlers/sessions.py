@@ -5,7 +5,7 @@ from __future__ import annotations
 from gleanery.api import urls
 from gleanery.api.context import RequestContext, Response
 from gleanery.http import Header
-from gleanery.models.requests.sessions import SessionDeletion, SessionsQuery
+from gleanery.service.resources.sessions.models import SessionDeletion, SessionsQuery
 from gleanery.storage.sessions import summaries
 from gleanery.values.json_text import encode
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gleanery.client.sessions import model
-from gleanery.models.responses.sessions import CookieOut
 from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, Cookie
+from gleanery.service.resources.sessions.models import CookieOut
 from gleanery.storage.database import Row
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.values.hashing import hash_parts

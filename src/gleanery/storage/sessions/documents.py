@@ -16,13 +16,13 @@ from gleanery.client.sessions import (
     visibility,
 )
 from gleanery.client.sessions import Cookie as BrowserCookie
-from gleanery.models.responses.sessions import ImportCounts
 from gleanery.models.session_state import (
     DEFAULT_PROFILE,
     NOT_GIVEN,
     Cookie,
     LocalStorageEntry,
 )
+from gleanery.service.resources.sessions.models import ImportCounts
 from gleanery.storage.database import Transaction
 from gleanery.storage.sessions import (
     page_cookies,

@@ -11,9 +11,9 @@ from gleanery.client.sessions import (
     FORMATS,
     ReadResult,
 )
-from gleanery.models.responses.sessions import ImportedRecord, ImportResult
 from gleanery.security.vault import Vault
 from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.sessions.models import ImportedRecord, ImportResult
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.sessions import (

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.models.responses.sessions import LocalStorageOut
 from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, LocalStorageEntry
 from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.sessions.models import LocalStorageOut
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind

@@ -7,8 +7,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gleanery.models.fields import SessionPosition
-from gleanery.models.responses.sessions import SessionOut
 from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.sessions.models import SessionOut
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.sessions import leases, records
