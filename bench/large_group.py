@@ -17,9 +17,9 @@ import asyncpg
 from bench import dataset
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
-from gleanery.models.requests.outputs import Output
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import tokens
+from gleanery.service.resources.outputs.models import Output
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.database import Database

@@ -38,10 +38,9 @@ from gleanery.http.request import HttpRequest, Transport
 from gleanery.models import fields
 from gleanery.models.batches import Batch, BatchOptions
 from gleanery.models.elements import ItemMapping
-from gleanery.models.requests.outputs import Output
 from gleanery.security import tokens
 from gleanery.security.vault import Vault
-from gleanery.service.resources.outputs.models import OutputQuery
+from gleanery.service.resources.outputs.models import Output, OutputQuery
 from gleanery.values import countries, json_text, media_types, timestamps
 
 

@@ -11,8 +11,8 @@ import pytest
 from gleanery.api import binding
 from gleanery.api.operations import OPERATIONS, Operation
 from gleanery.errors import InvalidRequest
-from gleanery.models.requests.outputs import OutputIn
 from gleanery.models.session_state import CheckedCookie
+from gleanery.service.resources.outputs.models import OutputIn
 from tests.support.service import Client, Service
 
 OUTPUT: dict[str, Any] = {"job_id": "j", "source_url": "https://shop.example/1", "data": {"a": 1}}

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gleanery.models import batches
-from gleanery.models.requests.outputs import Output
+from gleanery.service.resources.outputs.models import Output
 from gleanery.storage import items
 from gleanery.storage.group_lock import IDENTITY_FORMAT
 from gleanery.storage.history import entries

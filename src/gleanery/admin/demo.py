@@ -13,12 +13,12 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
-from gleanery.models.requests.outputs import Output
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import console_login, tokens
 from gleanery.security.vault import open_vault
+from gleanery.service.resources.outputs.models import Output
 from gleanery.settings import Settings
 from gleanery.storage import login_links, metadata, organizations
 from gleanery.storage.audit import COMMAND_LINE

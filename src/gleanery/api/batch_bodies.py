@@ -21,7 +21,7 @@ from gleanery.api.binding import (
 from gleanery.errors import MAX_DETAILS, ErrorDetail, InvalidRequest, first_problems
 from gleanery.models import batches, elements
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
-from gleanery.models.requests.outputs import Output, OutputIn
+from gleanery.service.resources.outputs.models import Output, OutputIn
 from gleanery.values import json_text
 
 

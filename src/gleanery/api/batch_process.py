@@ -13,7 +13,7 @@ import msgspec
 from gleanery.api.batch_bodies import parse_json, parse_lines
 from gleanery.errors import InvalidRequest
 from gleanery.models.batches import Batch, LargeBatch
-from gleanery.models.requests.outputs import Output
+from gleanery.service.resources.outputs.models import Output
 from gleanery.storage.outputs.hashes import IdentityHasher
 from gleanery.storage.outputs.large_batches import (
     LENGTH_BYTES,

@@ -26,8 +26,8 @@ from gleanery.errors import (
 from gleanery.http import Request
 from gleanery.models.fields import Name, StoredName, as_validation_error
 from gleanery.models.inputs import UNKNOWN_NAME
-from gleanery.models.requests.outputs import OutputIn
 from gleanery.scheduling.byte_limits import ByteReservation
+from gleanery.service.resources.outputs.models import OutputIn
 from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"

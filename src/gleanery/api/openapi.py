@@ -16,9 +16,9 @@ from gleanery.api import binding, error_responses
 from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
-from gleanery.models.requests.outputs import OutputIn
 from gleanery.models.responses.common import ErrorDetailOut
 from gleanery.security import tokens
+from gleanery.service.resources.outputs.models import OutputIn
 from gleanery.settings import Settings
 
 Document = dict[str, Any]

@@ -30,12 +30,10 @@ from gleanery.models import leases as lease_models
 from gleanery.models.inputs import NoQuery
 from gleanery.models.requests.changes import ChangeQuery
 from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
-from gleanery.models.requests.outputs import IngestQuery, OutputIn
 from gleanery.models.requests.reviews import ReviewIn, ReviewQuery, ReviewSampleQuery
 from gleanery.models.responses.changes import ChangePage
 from gleanery.models.responses.common import Deleted, WriteCounts
 from gleanery.models.responses.groups import GroupOut
-from gleanery.models.responses.outputs import IngestResult, NdjsonResult, OutputOut, OutputPage
 from gleanery.models.responses.reviews import AddedReview, ReviewDetails, ReviewOut, ReviewSample
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
@@ -48,7 +46,17 @@ from gleanery.service.resources.exports.models import (
 from gleanery.service.resources.fields.models import FieldsOut
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload, StoredFile
 from gleanery.service.resources.history.models import VersionPage
-from gleanery.service.resources.outputs.models import OutputQuery, OutputTime, VersionQuery
+from gleanery.service.resources.outputs.models import (
+    IngestQuery,
+    IngestResult,
+    NdjsonResult,
+    OutputIn,
+    OutputOut,
+    OutputPage,
+    OutputQuery,
+    OutputTime,
+    VersionQuery,
+)
 from gleanery.service.resources.sessions.models import (
     CookieDeletion,
     CookieOut,

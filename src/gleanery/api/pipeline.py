@@ -33,11 +33,11 @@ from gleanery.errors import (
 )
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models.batches import BatchOptions
-from gleanery.models.requests.outputs import OutputIn
 from gleanery.observability.telemetry import CLIENT_DISCONNECTED, request_id_of
 from gleanery.scheduling.byte_limits import UNCOUNTED_BYTES, ByteReservation, no_memory
 from gleanery.scheduling.limits import Slot
 from gleanery.security.tokens import Grant
+from gleanery.service.resources.outputs.models import OutputIn
 from gleanery.values.compression import Codec
 
 if TYPE_CHECKING:

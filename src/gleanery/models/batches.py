@@ -17,7 +17,7 @@ from gleanery.errors import MAX_DETAILS, ErrorDetail
 from gleanery.models import elements
 from gleanery.models.elements import IdentityFields, ItemMapping
 from gleanery.models.fields import MAX_INT64
-from gleanery.models.requests.outputs import IngestQuery, Output
+from gleanery.service.resources.outputs.models import IngestQuery, Output
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gleanery.models.fields import check_name
 from gleanery.models.inputs import custom_error
-from gleanery.models.requests.outputs import IngestQuery, Output, OutputIn
+from gleanery.service.resources.outputs.models import IngestQuery, Output, OutputIn
 from gleanery.values.hashing import length_prefixed
 
 _KNOWN_MEMBERS = frozenset(Output._fields)

@@ -12,10 +12,15 @@ from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.fields import GivenTime
-from gleanery.models.requests.outputs import IngestQuery
 from gleanery.models.responses.common import PageMetadata
-from gleanery.models.responses.outputs import IngestResult, NdjsonResult
-from gleanery.service.resources.outputs.models import OutputQuery, OutputTime, VersionQuery
+from gleanery.service.resources.outputs.models import (
+    IngestQuery,
+    IngestResult,
+    NdjsonResult,
+    OutputQuery,
+    OutputTime,
+    VersionQuery,
+)
 from gleanery.storage import replica_reads
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single

@@ -8,8 +8,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.models.responses.common import DateTime, PageMetadata
-from gleanery.models.responses.outputs import OutputOut
 from gleanery.service.resources.history.models import FieldChange
+from gleanery.service.resources.outputs.models import OutputOut
 
 
 class DeletedOutput(TypedDict):

@@ -8,8 +8,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.models.responses.common import DateTime
-from gleanery.models.responses.outputs import OutputOut
 from gleanery.service.resources.history.models import FieldChange
+from gleanery.service.resources.outputs.models import OutputOut
 
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
 

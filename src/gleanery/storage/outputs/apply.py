@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from gleanery.models.batches import Batch
-from gleanery.models.responses.outputs import IngestResult, OutputResult
+from gleanery.service.resources.outputs.models import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.history import storing

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from gleanery.models.elements import IdentityFields
-from gleanery.models.requests.outputs import Output
+from gleanery.service.resources.outputs.models import Output
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts, length_prefixed
 

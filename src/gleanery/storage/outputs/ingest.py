@@ -23,8 +23,8 @@ from functools import partial
 from gleanery.errors import ReferenceNotFound
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch, LargeBatch, SkippedElements
-from gleanery.models.responses.outputs import IngestResult
 from gleanery.scheduling.fair_thread import FairThread
+from gleanery.service.resources.outputs.models import IngestResult
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.idempotency import IdempotentRequest

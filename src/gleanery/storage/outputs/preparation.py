@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from gleanery.models.batches import Batch
-from gleanery.models.requests.outputs import Output
 from gleanery.service.resources.files.models import FileIn
+from gleanery.service.resources.outputs.models import Output
 from gleanery.storage.files.references import FileReference, encode_reference
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs.hashes import HASH_BYTES, IdentityHasher, sent_hash, url_hash
