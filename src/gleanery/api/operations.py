@@ -28,15 +28,14 @@ from gleanery.api.handlers import (
 )
 from gleanery.models import leases as lease_models
 from gleanery.models.inputs import NoQuery
-from gleanery.models.requests.changes import ChangeQuery
 from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.requests.reviews import ReviewIn, ReviewQuery, ReviewSampleQuery
-from gleanery.models.responses.changes import ChangePage
 from gleanery.models.responses.common import Deleted, WriteCounts
 from gleanery.models.responses.groups import GroupOut
 from gleanery.models.responses.reviews import AddedReview, ReviewDetails, ReviewOut, ReviewSample
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
+from gleanery.service.resources.changes.models import ChangePage, ChangeQuery
 from gleanery.service.resources.exports.models import (
     ExportLink,
     ExportLinkQuery,

@@ -10,8 +10,8 @@ from functools import partial
 
 from gleanery.api import urls
 from gleanery.api.context import RequestContext, Response
-from gleanery.models.requests.changes import ChangeQuery
 from gleanery.models.responses.common import PageMetadata
+from gleanery.service.resources.changes.models import ChangeQuery
 from gleanery.storage import group_lock, replica_reads
 from gleanery.storage.database import Database
 from gleanery.storage.notifications import Subscription
