@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from gleanery.models.requests.reviews import ReviewIn
 from gleanery.service.resources.files.models import FileIn
 from gleanery.service.resources.outputs.models import Output
+from gleanery.service.resources.reviews.models import ReviewIn
 
 SHOP, HOMES, NEWS = "shop-prices", "property-listings", "news"
 _BATCH = 200

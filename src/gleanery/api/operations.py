@@ -29,10 +29,8 @@ from gleanery.api.handlers import (
 from gleanery.models import leases as lease_models
 from gleanery.models.inputs import NoQuery
 from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
-from gleanery.models.requests.reviews import ReviewIn, ReviewQuery, ReviewSampleQuery
 from gleanery.models.responses.common import Deleted, WriteCounts
 from gleanery.models.responses.groups import GroupOut
-from gleanery.models.responses.reviews import AddedReview, ReviewDetails, ReviewOut, ReviewSample
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
 from gleanery.service.resources.changes.models import ChangePage, ChangeQuery
@@ -55,6 +53,15 @@ from gleanery.service.resources.outputs.models import (
     OutputQuery,
     OutputTime,
     VersionQuery,
+)
+from gleanery.service.resources.reviews.models import (
+    AddedReview,
+    ReviewDetails,
+    ReviewIn,
+    ReviewOut,
+    ReviewQuery,
+    ReviewSample,
+    ReviewSampleQuery,
 )
 from gleanery.service.resources.sessions.models import (
     CookieDeletion,

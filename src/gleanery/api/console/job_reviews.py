@@ -10,7 +10,7 @@ from gleanery.api.console.sample import LastApproval, describe
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.fields import StoredName
 from gleanery.models.inputs import Query
-from gleanery.models.responses.reviews import FindingOut, ReviewStatus
+from gleanery.service.resources.reviews.models import FindingOut, ReviewStatus
 from gleanery.storage.reviews import job_history
 from gleanery.values import timestamps
 from gleanery.values.json_text import encode

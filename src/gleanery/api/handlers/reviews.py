@@ -6,7 +6,7 @@ import secrets
 
 from gleanery.api import lists
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.models.requests.reviews import ReviewIn, ReviewQuery, ReviewSampleQuery
+from gleanery.service.resources.reviews.models import ReviewIn, ReviewQuery, ReviewSampleQuery
 from gleanery.storage.reviews import adding, reading, sample
 from gleanery.values.json_text import encode
 

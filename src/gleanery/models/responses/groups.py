@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.models.responses.common import DateTime, PageMetadata
-from gleanery.models.responses.reviews import ReviewOut
+from gleanery.service.resources.reviews.models import ReviewOut
 
 
 class JobOut(TypedDict):

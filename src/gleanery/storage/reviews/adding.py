@@ -7,9 +7,8 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
-from gleanery.models.requests.reviews import ReviewIn
-from gleanery.models.responses.reviews import AddedReview, FindingOut
 from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.reviews.models import AddedReview, FindingOut, ReviewIn
 from gleanery.storage import audit, group_lock, metadata
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database

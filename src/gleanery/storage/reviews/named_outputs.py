@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gleanery.errors import ErrorDetail, InvalidRequest, first_problems
-from gleanery.models.requests.reviews import FindingIn
+from gleanery.service.resources.reviews.models import FindingIn
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup

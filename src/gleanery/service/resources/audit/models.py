@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from gleanery.models.fields import MAX_INT64, WholeNumber
 from gleanery.models.inputs import Query
 from gleanery.models.responses.common import DateTime
-from gleanery.models.responses.reviews import ReviewStatus
+from gleanery.service.resources.reviews.models import ReviewStatus
 
 
 class AuditQuery(Query):
