@@ -28,9 +28,7 @@ from gleanery.api.handlers import (
 )
 from gleanery.models import leases as lease_models
 from gleanery.models.inputs import NoQuery
-from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.responses.common import Deleted, WriteCounts
-from gleanery.models.responses.groups import GroupOut
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
 from gleanery.service.resources.changes.models import ChangePage, ChangeQuery
@@ -42,6 +40,13 @@ from gleanery.service.resources.exports.models import (
 )
 from gleanery.service.resources.fields.models import FieldsOut
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload, StoredFile
+from gleanery.service.resources.groups.models import (
+    FieldsQuery,
+    GroupOut,
+    GroupQuery,
+    GroupSettings,
+    GroupsQuery,
+)
 from gleanery.service.resources.history.models import VersionPage
 from gleanery.service.resources.outputs.models import (
     IngestQuery,

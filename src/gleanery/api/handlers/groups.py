@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from gleanery.api import lists, urls
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.models.requests.groups import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.responses.common import PageMetadata
+from gleanery.service.resources.groups.models import (
+    FieldsQuery,
+    GroupQuery,
+    GroupSettings,
+    GroupsQuery,
+)
 from gleanery.storage.groups import catalog, settings
 from gleanery.storage.list_pages import ListPage, PageLimits
 from gleanery.storage.statistics.fields import read_fields

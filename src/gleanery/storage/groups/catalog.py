@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import no_group, no_job
-from gleanery.models.responses.groups import GroupSettingsOut, JobOut
+from gleanery.service.resources.groups.models import GroupSettingsOut, JobOut
 from gleanery.storage import audit, list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal

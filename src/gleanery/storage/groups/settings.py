@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models.requests.groups import GroupSettings
 from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.groups.models import GroupSettings
 from gleanery.storage import audit, group_lock
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database
