@@ -25,7 +25,7 @@ from gleanery.errors import (
 )
 from gleanery.http import Request
 from gleanery.models.fields import Name, StoredName, as_validation_error
-from gleanery.models.inputs import UNKNOWN_NAME
+from gleanery.models.responses.common import UNKNOWN_NAME
 from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.service.resources.outputs.models import OutputIn
 from gleanery.values import json_text, suggestions

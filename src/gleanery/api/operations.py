@@ -27,8 +27,7 @@ from gleanery.api.handlers import (
     system,
 )
 from gleanery.models import leases as lease_models
-from gleanery.models.inputs import NoQuery
-from gleanery.models.responses.common import Deleted, WriteCounts
+from gleanery.models.responses.common import Deleted, NoQuery, WriteCounts
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
 from gleanery.service.resources.changes.models import ChangePage, ChangeQuery

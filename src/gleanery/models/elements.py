@@ -9,7 +9,7 @@ import msgspec
 from pydantic import ValidationError
 
 from gleanery.models.fields import check_name
-from gleanery.models.inputs import custom_error
+from gleanery.models.responses.common import custom_error
 from gleanery.service.resources.outputs.models import IngestQuery, Output, OutputIn
 from gleanery.values.hashing import length_prefixed
 

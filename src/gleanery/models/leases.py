@@ -23,8 +23,7 @@ from gleanery.models.fields import (
     WrittenFormat,
     float_to_integer,
 )
-from gleanery.models.inputs import Input, condition, custom_error
-from gleanery.models.responses.common import DateTime
+from gleanery.models.responses.common import DateTime, Input, condition, custom_error
 from gleanery.service.resources.sessions.models import ImportCounts
 
 MAX_SECONDS = 3600

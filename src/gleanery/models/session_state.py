@@ -24,7 +24,7 @@ from gleanery.models.fields import (
     SameSite,
     Text,
 )
-from gleanery.models.inputs import Input, condition, custom_error
+from gleanery.models.responses.common import Input, condition, custom_error
 
 _DOT = "."
 _NULL = {"type": "null"}

@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber
-from gleanery.models.inputs import Query
+from gleanery.models.responses.common import Query
 from gleanery.service.resources.audit.models import AuditAction, AuditEntry
 from gleanery.storage import audit, organizations
 from gleanery.values.json_text import encode

@@ -10,7 +10,7 @@ from gleanery.api.console.login import describe, grant_of, session_of
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import Text
-from gleanery.models.inputs import Input
+from gleanery.models.responses.common import Input
 from gleanery.security import tokens
 from gleanery.storage import console_sessions, login_links, organizations
 from gleanery.values.json_text import encode

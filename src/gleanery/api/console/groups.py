@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from gleanery.api.console.inbox import MAX_PATH, Count, ReviewSummary, to_count, to_review
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber
-from gleanery.models.inputs import Query
+from gleanery.models.responses.common import Query
 from gleanery.storage.groups import overview
 from gleanery.storage.groups.overview import GroupOverview, JobOverview
 from gleanery.storage.statistics.overview import read_fill_rate

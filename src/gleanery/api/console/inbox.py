@@ -8,7 +8,7 @@ from typing_extensions import TypedDict
 from gleanery.api.console.login import grant_of
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.models.fields import Text
-from gleanery.models.inputs import Query
+from gleanery.models.responses.common import Query
 from gleanery.storage.groups import waiting
 from gleanery.storage.groups.waiting import BoundedCount, LatestReview, WaitingJob
 from gleanery.storage.sessions import expiring

@@ -20,7 +20,7 @@ from gleanery.errors import (
     invalid_token,
 )
 from gleanery.models.fields import MAX_INT64, Text
-from gleanery.models.inputs import Input
+from gleanery.models.responses.common import Input
 from gleanery.security import console_login, tokens
 from gleanery.security.tokens import ConsoleSession, Grant
 from gleanery.service.resources.audit.models import AuditAbout

@@ -21,7 +21,7 @@ from gleanery.api.console.values import (
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
-from gleanery.models.inputs import Query
+from gleanery.models.responses.common import Query
 from gleanery.storage.files.references import decode_item, escape_markers
 from gleanery.storage.history import field_changes, version_at, version_pages
 from gleanery.storage.list_pages import ListPage

@@ -21,7 +21,7 @@ from gleanery.api.console import output_details, values
 from gleanery.api.context import RequestContext, Response
 from gleanery.errors import NotFound, VersionExpired, no_output
 from gleanery.models.fields import MAX_INT64, Cursor, OutputId, StoredName, Text, WholeNumber
-from gleanery.models.inputs import Input, Query
+from gleanery.models.responses.common import Input, Query
 from gleanery.storage.files.references import BLOB_URL_MARKER, FILE_URL_MARKER, SIGNATURE_MARKER
 from gleanery.storage.reviews import job_history, sample
 from gleanery.values import field_paths, timestamps

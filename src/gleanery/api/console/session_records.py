@@ -11,7 +11,7 @@ from gleanery.api.console.values import Node
 from gleanery.api.context import RequestContext, Response
 from gleanery.errors import NotFound
 from gleanery.models.fields import MAX_INT64, Domain, ListLimit, StoredName, WholeNumber
-from gleanery.models.inputs import Input, Query
+from gleanery.models.responses.common import Input, Query
 from gleanery.models.session_state import DEFAULT_PROFILE
 from gleanery.storage.sessions import record_listing
 from gleanery.storage.sessions.cookies import COOKIES

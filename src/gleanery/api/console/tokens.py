@@ -19,7 +19,7 @@ from gleanery.errors import (
     Unavailable,
 )
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber
-from gleanery.models.inputs import Input, Query
+from gleanery.models.responses.common import Input, Query
 from gleanery.security import tokens
 from gleanery.storage import console_sessions, organizations
 from gleanery.values import timestamps

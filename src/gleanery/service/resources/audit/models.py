@@ -10,8 +10,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.models.fields import MAX_INT64, WholeNumber
-from gleanery.models.inputs import Query
-from gleanery.models.responses.common import DateTime
+from gleanery.models.responses.common import DateTime, Query
 from gleanery.service.resources.reviews.models import ReviewStatus
 
 

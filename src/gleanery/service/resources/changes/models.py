@@ -10,8 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from typing_extensions import TypedDict
 
 from gleanery.models.fields import MAX_INT64, DateTime, WholeNumber
-from gleanery.models.inputs import Query, custom_error
-from gleanery.models.responses.common import DateTime, PageMetadata
+from gleanery.models.responses.common import DateTime, PageMetadata, Query, custom_error
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.service.resources.outputs.models import OutputOut, View
 

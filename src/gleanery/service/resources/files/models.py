@@ -16,8 +16,7 @@ from gleanery.models.fields import (
     Text,
     as_validation_error,
 )
-from gleanery.models.inputs import Input, Query, condition
-from gleanery.models.responses.common import DateTime
+from gleanery.models.responses.common import DateTime, Input, Query, condition
 
 FieldName = Annotated[NonEmptyText, Field(max_length=MAX_NAME_LENGTH)]
 

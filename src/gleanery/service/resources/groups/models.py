@@ -19,8 +19,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.inputs import Input, Query
-from gleanery.models.responses.common import DateTime, PageMetadata
+from gleanery.models.responses.common import DateTime, Input, PageMetadata, Query
 from gleanery.service.resources.reviews.models import ReviewOut
 
 

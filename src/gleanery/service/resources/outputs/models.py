@@ -21,8 +21,15 @@ from gleanery.models.fields import (
     VersionTime,
     WholeNumber,
 )
-from gleanery.models.inputs import Input, Query, custom_error
-from gleanery.models.responses.common import DateTime, ErrorDetailOut, PageMetadata, WriteCounts
+from gleanery.models.responses.common import (
+    DateTime,
+    ErrorDetailOut,
+    Input,
+    PageMetadata,
+    Query,
+    WriteCounts,
+    custom_error,
+)
 from gleanery.service.resources.files.models import CheckedFile, FieldName, FileIn, FileOut
 from gleanery.values import countries
 

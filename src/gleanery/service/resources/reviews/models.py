@@ -19,8 +19,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.inputs import Input, Query
-from gleanery.models.responses.common import DateTime
+from gleanery.models.responses.common import DateTime, Input, Query
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.service.resources.outputs.models import OutputOut
 

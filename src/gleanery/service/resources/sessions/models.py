@@ -26,8 +26,7 @@ from gleanery.models.fields import (
     WholeNumber,
     WrittenFormat,
 )
-from gleanery.models.inputs import Query
-from gleanery.models.responses.common import DateTime, WriteCounts
+from gleanery.models.responses.common import DateTime, Query, WriteCounts
 from gleanery.models.session_state import DEFAULT_PROFILE
 
 
