@@ -13,7 +13,7 @@ import apsw
 import asyncpg
 import pytest
 
-from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES
+from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES, Actor
 from gleanery.settings import Settings
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
@@ -336,7 +336,7 @@ def test_old_entries_are_deleted(service: Service) -> None:
             back = "UPDATE audit_positions SET last_id = 0 WHERE organization_id = $1"
             await transaction.fetch(back, organization_id)
             for moment in [old] * count + [young]:
-                await audit.append(transaction, audit.Actor(7), moment, "get_cookies", {})
+                await audit.append(transaction, Actor(7), moment, "get_cookies", {})
 
         on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (

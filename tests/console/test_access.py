@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from gleanery.security import console_login
-from gleanery.security.tokens import SCOPES
+from gleanery.security.tokens import SCOPES, Actor
 from gleanery.service.resources.audit.models import AuditAction
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
@@ -173,7 +173,7 @@ def append_each_action(service: Service, organization_id: int) -> None:
     async def run(engine: Engine) -> None:
         async def work(transaction: Transaction) -> None:
             for action in AuditAction.__args__:  # type: ignore[attr-defined]
-                actor = audit.Actor(None, None, "Anna")
+                actor = Actor(None, None, "Anna")
                 await audit.append(transaction, actor, timestamps.now(), action, ABOUT)  # type: ignore[arg-type]
 
         await engine.for_tenant(organization_id).write(work)

@@ -12,9 +12,9 @@ import pytest
 from gleanery.client.sessions import model
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.security import tokens
+from gleanery.security.tokens import COMMAND_LINE
 from gleanery.security.vault import Vault, open_vault
 from gleanery.settings import Settings
-from gleanery.storage import audit
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.storage.organizations import find_grant
@@ -59,7 +59,7 @@ def store(
 
     async def work(database: Database, vault: Vault) -> tuple[int, int, int]:
         now = timestamps.now()
-        counts = await records.store(kind, database, vault, inputs, now, audit.COMMAND_LINE)
+        counts = await records.store(kind, database, vault, inputs, now, COMMAND_LINE)
         return counts["created"], counts["updated"], counts["unchanged"]
 
     return in_tenant(service, client, work)

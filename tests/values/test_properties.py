@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gleanery.client.sessions import hostnames
 from gleanery.storage.group_lock import FIRST_SEQ
-from gleanery.storage.outputs.changes import Position
+from gleanery.storage.outputs.positions import Position
 from gleanery.values import json_text, timestamps
 from tests.support.service import Client, Service
 

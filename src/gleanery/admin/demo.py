@@ -17,11 +17,11 @@ from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import console_login, tokens
+from gleanery.security.tokens import COMMAND_LINE
 from gleanery.security.vault import open_vault
 from gleanery.service.resources.outputs.models import Output
 from gleanery.settings import Settings
 from gleanery.storage import login_links, metadata, organizations
-from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.engines import open_engine
 from gleanery.storage.group_lock import Clock

@@ -20,10 +20,10 @@ from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes, UnsentRespon
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit, Slot
 from gleanery.scheduling.scheduler import RequestScheduler
-from gleanery.security.tokens import Grant
+from gleanery.security.tokens import Actor, Grant
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage.audit import Actor, ReadAuditor
+from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps

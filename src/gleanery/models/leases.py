@@ -23,7 +23,7 @@ from gleanery.models.fields import (
     WrittenFormat,
     float_to_integer,
 )
-from gleanery.models.responses.common import DateTime, Input, condition, custom_error
+from gleanery.models.responses.common import DateTimeOut, Input, condition, custom_error
 from gleanery.service.resources.sessions.models import ImportCounts
 
 MAX_SECONDS = 3600
@@ -109,8 +109,8 @@ class LeaseOut(TypedDict):
     profile: str
     holder: Annotated[str | None, Field(description="Who holds it, as the holder said.")]
     token_id: Annotated[int, Field(description="Token that acquired it.")]
-    acquire_date: DateTime
-    expires: DateTime
+    acquire_date: DateTimeOut
+    expires: DateTimeOut
     seconds: Annotated[
         int,
         Field(

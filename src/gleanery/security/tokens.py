@@ -7,6 +7,7 @@ import re
 import secrets
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 PREFIX = "glean_"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -83,3 +84,15 @@ def _base62(number: int, width: int) -> str:
         number, digit = divmod(number, 62)
         digits.append(_DIGITS[digit])
     return "".join(reversed(digits))
+
+
+class Actor(NamedTuple):
+    """The cause of an entry: a token in a request, or the command line."""
+
+    token_id: int | None = None
+    request_id: str | None = None
+    person: str | None = None
+    """Name of the person who used the token in the console."""
+
+
+COMMAND_LINE = Actor()

@@ -18,6 +18,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from gleanery.security.tokens import Actor
 from gleanery.service.resources.audit.models import AuditAbout, AuditAction, AuditEntry, AuditPage
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import timestamps
@@ -52,20 +53,9 @@ DELETE FROM audit_log WHERE organization_id = $1 AND id < $2 AND id IN (
     SELECT id FROM audit_log WHERE organization_id = $1 AND id < $2 ORDER BY id LIMIT $3)
 RETURNING id
 """
+_TOKEN_NAME = "SELECT name FROM tokens WHERE organization_id = $1 AND id = $2"
 _BATCH_SIZE = 1000
 _MAX_SCANNED = 5 * _BATCH_SIZE
-
-
-class Actor(NamedTuple):
-    """The cause of an entry: a token in a request, or the command line."""
-
-    token_id: int | None = None
-    request_id: str | None = None
-    person: str | None = None
-    """Name of the person who used the token in the console."""
-
-
-COMMAND_LINE = Actor()
 
 
 class Entry(NamedTuple):
@@ -208,3 +198,9 @@ async def _purge(database: Database, before: int) -> None:
 
     while await database.write(work) == _BATCH_SIZE:
         pass
+
+
+async def token_name(database: Database, token_id: int) -> str | None:
+    """Return the name of a token of the organization; None if it has none."""
+    rows = await database.read(_TOKEN_NAME, database.organization_id, token_id)
+    return rows[0][0] if rows else None

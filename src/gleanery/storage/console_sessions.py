@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gleanery.errors import Unavailable, revoked_session
 from gleanery.security import console_login
-from gleanery.security.tokens import ConsoleSession, Grant
+from gleanery.security.tokens import Actor, ConsoleSession, Grant
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, login_links
 from gleanery.storage.database import Database, Engine, Transaction
@@ -89,7 +89,7 @@ async def create(
     database: Database,
     token_id: int,
     credentials: console_login.Credentials,
-    actor: audit.Actor,
+    actor: Actor,
     now: int,
 ) -> int:
     """Create a session with the rights of a token, and return its id.
@@ -164,7 +164,7 @@ async def token_of(database: Database, session_id: int) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-async def end(database: Database, session_id: int, actor: audit.Actor, now: int) -> None:
+async def end(database: Database, session_id: int, actor: Actor, now: int) -> None:
     """End a session of the organization, unless it has ended."""
 
     async def work(transaction: Transaction) -> None:
@@ -187,7 +187,7 @@ async def end_replaced(engine: Engine, credentials: console_login.Credentials) -
     await engine.write(work)
 
 
-async def end_all_of_token(database: Database, token_id: int, actor: audit.Actor, now: int) -> None:
+async def end_all_of_token(database: Database, token_id: int, actor: Actor, now: int) -> None:
     """End all sessions of a token, and delete its login links, which could create others."""
 
     async def work(transaction: Transaction) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gleanery.security import console_login
-from gleanery.security.tokens import Grant
+from gleanery.security.tokens import COMMAND_LINE, Grant
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
@@ -43,7 +43,7 @@ async def create(engine: Engine, grant: Grant, person: str | None, now: int) -> 
         about = AuditAbout(token_id=grant.token_id)
         if person is not None:
             about["of_person"] = person
-        await audit.append(transaction, audit.COMMAND_LINE, now, "create_login_link", about)
+        await audit.append(transaction, COMMAND_LINE, now, "create_login_link", about)
 
     await engine.for_tenant(grant.organization_id).write(work)
     return secret

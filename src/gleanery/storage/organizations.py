@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gleanery.errors import NotFound, SettingsError
 from gleanery.security import tokens
+from gleanery.security.tokens import COMMAND_LINE, Actor
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
@@ -50,7 +51,6 @@ _LIST_VALID_TOKENS = """
 SELECT id, name, scopes, created_at, expires_at, last_used_at FROM tokens
 WHERE organization_id = $1 AND revoked_at IS NULL AND id < $2 ORDER BY id DESC LIMIT $3
 """
-_TOKEN_NAME = "SELECT name FROM tokens WHERE organization_id = $1 AND id = $2"
 _TOKEN_STATE = "SELECT id, organization_id, revoked_at, expires_at FROM tokens WHERE digest = $1"
 _TOKEN_STATE_BY_ID = "SELECT id, organization_id, revoked_at, expires_at FROM tokens WHERE id = $1"
 _ORGANIZATION_OF_TOKEN = "SELECT organization_id FROM tokens WHERE id = $1"
@@ -194,7 +194,7 @@ async def rename(engine: Engine, name: str, new_name: str, now: int) -> None:
         await _lock_existing(transaction)
         await transaction.fetch(_RENAME, organization_id, new_name)
         about = AuditAbout()
-        await audit.append(transaction, audit.COMMAND_LINE, now, "rename_organization", about)
+        await audit.append(transaction, COMMAND_LINE, now, "rename_organization", about)
 
     try:
         await engine.for_tenant(organization_id).write(work)
@@ -274,7 +274,7 @@ async def create_named_token(
     """Do the same for a token with a name; also returns whether the organization is new."""
     organization_id, is_new = await engine.write(partial(_find_or_create, organization, now))
     database = engine.for_tenant(organization_id)
-    created = await add_token(database, name, scopes, audit.COMMAND_LINE, now, expires_at)
+    created = await add_token(database, name, scopes, COMMAND_LINE, now, expires_at)
     return NewToken(created.token, is_new)
 
 
@@ -282,7 +282,7 @@ async def add_token(
     database: Database,
     name: str | None,
     scopes: frozenset[str],
-    actor: audit.Actor,
+    actor: Actor,
     now: int,
     expires_at: int | None,
 ) -> AddedToken:
@@ -343,12 +343,6 @@ async def list_valid_tokens(database: Database, before: int, limit: int) -> list
     return [OwnToken(id_, name, scopes.split(","), *dates) for id_, name, scopes, *dates in rows]
 
 
-async def token_name(database: Database, token_id: int) -> str | None:
-    """Return the name of a token of the organization; None if it has none."""
-    rows = await database.read(_TOKEN_NAME, database.organization_id, token_id)
-    return rows[0][0] if rows else None
-
-
 async def token_state(database: Database, digest: bytes) -> TokenState | None:
     """Return the state of a token, even of a revoked one; None if it is unknown."""
     rows = await database.read(_TOKEN_STATE, digest)
@@ -366,10 +360,10 @@ async def revoke_token(engine: Engine, token_id: int, now: int) -> None:
     if not rows:
         raise NotFound(("token",), f"There is no token {token_id}")
     database = engine.for_tenant(rows[0][0])
-    await revoke_own_token(database, token_id, audit.COMMAND_LINE, now)
+    await revoke_own_token(database, token_id, COMMAND_LINE, now)
 
 
-async def revoke_own_token(database: Database, token_id: int, actor: audit.Actor, now: int) -> bool:
+async def revoke_own_token(database: Database, token_id: int, actor: Actor, now: int) -> bool:
     """Revokes a token of the organization. Returns False if it has no such valid token."""
 
     async def work(transaction: Transaction) -> bool:

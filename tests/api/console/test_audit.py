@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.security.tokens import SCOPES
+from gleanery.security.tokens import SCOPES, Actor
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.values import timestamps
@@ -35,7 +35,7 @@ def append(service: Service, organization_id: int, count: int, action: Any = "ge
     async def run(engine: Engine) -> None:
         async def work(transaction: Transaction) -> None:
             for _ in range(count):
-                actor = audit.Actor(None, None, "Carla")
+                actor = Actor(None, None, "Carla")
                 await audit.append(transaction, actor, timestamps.now(), action, {"records": 1})
 
         await engine.for_tenant(organization_id).write(work)

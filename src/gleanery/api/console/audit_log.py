@@ -9,7 +9,7 @@ from gleanery.api.context import RequestContext, Response
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber
 from gleanery.models.responses.common import Query
 from gleanery.service.resources.audit.models import AuditAction, AuditEntry
-from gleanery.storage import audit, organizations
+from gleanery.storage import audit
 from gleanery.values.json_text import encode
 
 _PAGE_SIZE = 50
@@ -39,7 +39,7 @@ async def read_audit_log(context: RequestContext[AuditQuery, None]) -> Response:
     entries, next_before = await audit.read_newest(database, query.before, filter_, _PAGE_SIZE)
     names = {}
     for id_ in sorted(_token_ids(entries)):
-        name = await organizations.token_name(database, id_)
+        name = await audit.token_name(database, id_)
         if name is not None:
             names[str(id_)] = name
     page = AuditLogPage(entries=entries, next_before=next_before, token_names=names)

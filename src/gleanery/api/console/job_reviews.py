@@ -9,8 +9,8 @@ from typing_extensions import TypedDict
 from gleanery.api.console.sample import LastApproval, describe
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.fields import StoredName
-from gleanery.models.responses.common import Query
-from gleanery.service.resources.reviews.models import FindingOut, ReviewStatus
+from gleanery.models.responses.common import Query, ReviewStatus
+from gleanery.service.resources.reviews.models import FindingOut
 from gleanery.storage.reviews import job_history
 from gleanery.values import timestamps
 from gleanery.values.json_text import encode

@@ -22,7 +22,7 @@ from gleanery.errors import (
 from gleanery.models.fields import MAX_INT64, Text
 from gleanery.models.responses.common import Input
 from gleanery.security import console_login, tokens
-from gleanery.security.tokens import ConsoleSession, Grant
+from gleanery.security.tokens import Actor, ConsoleSession, Grant
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, console_sessions, login_links, organizations
 from gleanery.values import timestamps
@@ -196,8 +196,8 @@ async def _record_refusal(
     await context.services.read_auditor.record(database, entry_)
 
 
-def _actor(context: AnyContext, token_id: int, person: str | None) -> audit.Actor:
-    return audit.Actor(token_id, context.request_id.decode("ascii"), person)
+def _actor(context: AnyContext, token_id: int, person: str | None) -> Actor:
+    return Actor(token_id, context.request_id.decode("ascii"), person)
 
 
 def _now(context: AnyContext) -> int:

@@ -24,8 +24,8 @@ from gleanery.service.resources.outputs.models import (
 from gleanery.storage import replica_reads
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single
-from gleanery.storage.outputs.changes import Position
 from gleanery.storage.outputs.hashes import parse_output_id
+from gleanery.storage.outputs.positions import Position
 from gleanery.values import json_text
 
 _COUNTS: tuple[Literal["created", "updated", "unchanged"], ...]

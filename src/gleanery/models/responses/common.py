@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from gleanery.errors import MORE_PROBLEMS
 
-DateTime = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+DateTimeOut = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """Date-time in the one form that the API returns: ``YYYY-MM-DDTHH:MM:SSZ``."""
 _JSON_TYPES = ("object", "array", "string", "number", "boolean", "null")
 JsonValue = Annotated[
@@ -145,3 +145,6 @@ def _unknown_names(model: type[Input], value: dict[str, Any]) -> Iterator[InitEr
 def _unknown_name(loc: tuple[str | int, ...], context: dict[str, Any]) -> InitErrorDetails:
     error = PydanticCustomError(UNKNOWN_NAME, "unknown {noun}", context)
     return InitErrorDetails(type=error, loc=loc, input=None)
+
+
+ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]

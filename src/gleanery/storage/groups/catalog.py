@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import no_group, no_job
+from gleanery.security.tokens import Actor
 from gleanery.service.resources.groups.models import GroupSettingsOut, JobOut
-from gleanery.storage import audit, list_pages
+from gleanery.storage import list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
@@ -255,7 +256,7 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)
 
 
-async def delete_group(database: Database, group: str, clock: Clock, actor: audit.Actor) -> int:
+async def delete_group(database: Database, group: str, clock: Clock, actor: Actor) -> int:
     """Delete a group in the same way, with its local storage.
 
     Its change feed stays, so that clients see the deletions.

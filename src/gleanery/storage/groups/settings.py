@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from gleanery.json_schema.validator import SchemaValidator
+from gleanery.security.tokens import Actor
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.groups.models import GroupSettings
 from gleanery.storage import audit, group_lock
@@ -36,7 +37,7 @@ async def set_group(
     group: str,
     settings: GroupSettings,
     clock: Clock,
-    actor: audit.Actor,
+    actor: Actor,
 ) -> None:
     """Replace the settings of a group, which is created if it does not exist."""
     key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
@@ -72,7 +73,7 @@ def _with_defaults(values: _Values) -> list[str | int | None]:
     return [default if value is None else value for value, default in pairs]
 
 
-async def _audit(locked: LockedGroup, changed: list[str], actor: audit.Actor) -> None:
+async def _audit(locked: LockedGroup, changed: list[str], actor: Actor) -> None:
     """Append an entry. Scrapers repeat their settings at each start, which changes nothing."""
     if changed:
         about = AuditAbout(group_id=locked.name, settings=changed)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from gleanery.observability.progress import Advance
 from gleanery.security.key_files import FINGERPRINT_BYTES
+from gleanery.security.tokens import COMMAND_LINE
 from gleanery.security.vault import DecryptionFailed, Vault
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, metadata, organizations
@@ -180,7 +181,7 @@ async def _wait_for_writers(database: Database, vault: Vault, now: int) -> None:
     async def work(transaction: Transaction) -> None:
         locked = await lock_session_state(transaction, vault, now)
         about = AuditAbout(key=locked.key.fingerprint)
-        await audit.append(transaction, audit.COMMAND_LINE, now, "rotate_keys", about)
+        await audit.append(transaction, COMMAND_LINE, now, "rotate_keys", about)
 
     await database.write(work, queue_key=QUEUE_KEY)
 
@@ -266,5 +267,5 @@ async def _delete(batch: _Batch, now: int, transaction: Transaction) -> int:
     )
     if deleted:
         about = AuditAbout(records=len(deleted))
-        await audit.append(transaction, audit.COMMAND_LINE, now, "forget_keys", about)
+        await audit.append(transaction, COMMAND_LINE, now, "forget_keys", about)
     return len(deleted)

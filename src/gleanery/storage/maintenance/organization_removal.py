@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from gleanery.blobs import Blobs
 from gleanery.observability.progress import Advance
+from gleanery.security.tokens import COMMAND_LINE
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, organizations
 from gleanery.storage.database import Database, Engine, Transaction
@@ -159,7 +160,7 @@ async def begin(database: Database, now: int) -> None:
             for delete in (_DELETE_CONSOLE_SESSIONS, _DELETE_LOGIN_LINKS):
                 await transaction.fetch(delete, organization_id)
             about = AuditAbout()
-            await audit.append(transaction, audit.COMMAND_LINE, now, "delete_organization", about)
+            await audit.append(transaction, COMMAND_LINE, now, "delete_organization", about)
 
     await database.write(work)
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from gleanery.errors import NotFound
 from gleanery.observability.progress import StartProgress
+from gleanery.security.tokens import COMMAND_LINE
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, console_sessions, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
@@ -96,7 +97,7 @@ async def _move_groups(restore_time: int, transaction: Transaction) -> None:
         await transaction.fetch(sql, organization_id, restore_time)
     await transaction.fetch(_RAISE_LAST_SEQ, organization_id, restore_time)
     about = AuditAbout()
-    await audit.append(transaction, audit.COMMAND_LINE, restore_time, "restore", about)
+    await audit.append(transaction, COMMAND_LINE, restore_time, "restore", about)
 
 
 async def _resend_outputs(

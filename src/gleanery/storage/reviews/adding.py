@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
+from gleanery.security.tokens import Actor
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.reviews.models import AddedReview, FindingOut, ReviewIn
 from gleanery.storage import audit, group_lock, metadata
@@ -14,7 +15,7 @@ from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.idempotency import IdempotentRequest
-from gleanery.storage.outputs.changes import Position
+from gleanery.storage.outputs.positions import Position
 from gleanery.storage.reviews import named_outputs
 from gleanery.storage.reviews.reading import to_response
 from gleanery.values import json_text
@@ -59,7 +60,7 @@ async def add_review(
     group: str,
     review: ReviewIn,
     clock: group_lock.Clock,
-    actor: audit.Actor,
+    actor: Actor,
     idempotency_key: str | None = None,
 ) -> AddedReview:
     """Append the review and apply its status to the outputs that the job has at that time.
@@ -84,7 +85,7 @@ def _idempotent_request(group: str, idempotency_key: str, review: ReviewIn) -> I
 
 
 async def _append_once(
-    locked: LockedGroup, review: ReviewIn, actor: audit.Actor, request: IdempotentRequest | None
+    locked: LockedGroup, review: ReviewIn, actor: Actor, request: IdempotentRequest | None
 ) -> AddedReview:
     """Append the review, unless a concurrent repetition of the request was faster."""
     if request is None:
@@ -103,7 +104,7 @@ class _Job(NamedTuple):
     as_of: int | None
 
 
-async def _append(locked: LockedGroup, review: ReviewIn, actor: audit.Actor) -> AddedReview:
+async def _append(locked: LockedGroup, review: ReviewIn, actor: Actor) -> AddedReview:
     job = await _find_job(locked, review)
     await named_outputs.check_findings(locked, job.id, review.findings or ())
     skipped = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.service.resources.reviews.models import ReviewStatus
+from gleanery.models.responses.common import ReviewStatus
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gleanery.errors import no_review
-from gleanery.service.resources.reviews.models import ReviewOut, ReviewStatus
+from gleanery.models.responses.common import ReviewStatus
+from gleanery.service.resources.reviews.models import ReviewOut
 from gleanery.storage import group_lock, list_pages
 from gleanery.storage.database import Database, Row
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits

@@ -11,6 +11,7 @@ from gleanery.client.sessions import (
     FORMATS,
     ReadResult,
 )
+from gleanery.security.tokens import Actor
 from gleanery.security.vault import Vault
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.models import ImportedRecord, ImportResult
@@ -62,7 +63,7 @@ async def import_state(
     destination: Destination,
     options: ImportOptions,
     now: int,
-    actor: audit.Actor,
+    actor: Actor,
     if_match: IfMatch = None,
 ) -> Imported:
     """Store a document completely or not at all. Audit it, and a dry run as well."""

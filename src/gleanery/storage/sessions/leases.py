@@ -18,6 +18,7 @@ from gleanery import errors
 from gleanery.client.sessions import ReadResult, visibility
 from gleanery.client.sessions.losses import Losses
 from gleanery.models.leases import MAX_SECONDS, LeaseOut
+from gleanery.security.tokens import Actor
 from gleanery.security.vault import Vault
 from gleanery.service.resources.audit.models import AuditAbout, AuditAction
 from gleanery.storage import audit
@@ -146,7 +147,7 @@ class Timed(NamedTuple):
 
 
 async def acquire(
-    engine: Engine, organization_id: int, wanted: Wanted, clock: Clock, actor: audit.Actor
+    engine: Engine, organization_id: int, wanted: Wanted, clock: Clock, actor: Actor
 ) -> Timed:
     """Store a lease and return when it is durable. Raise Leased if another one excludes it.
 
@@ -277,7 +278,7 @@ async def change(
     lease_id: str,
     wanted: Change,
     clock: Clock,
-    actor: audit.Actor,
+    actor: Actor,
 ) -> Changed:
     """Store records, and renew or return a lease, completely or not at all.
 
@@ -323,7 +324,7 @@ async def _store(
     return await store_state(locked, wanted.state, wanted.replacement)
 
 
-async def release(database: Database, lease_id: str, clock: Clock, actor: audit.Actor) -> None:
+async def release(database: Database, lease_id: str, clock: Clock, actor: Actor) -> None:
     """Return a lease without changes. Raise NotFound if the lease has ended."""
 
     async def work(transaction: Transaction) -> None:
@@ -379,7 +380,7 @@ async def _audit(
     transaction: Transaction,
     lease: Lease,
     clock: Clock,
-    actor: audit.Actor,
+    actor: Actor,
     action: AuditAction,
     more: AuditAbout,
 ) -> None:

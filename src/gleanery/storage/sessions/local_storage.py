@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gleanery.errors import NotFound
 from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, LocalStorageEntry
+from gleanery.security.tokens import Actor
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.models import LocalStorageOut
 from gleanery.storage import audit, group_lock
@@ -157,7 +158,7 @@ def to_stored(value: str, row: Row) -> StoredEntry:
 
 
 async def audit_deletion_of_group(
-    transaction: Transaction, group_id: int, now: int, actor: audit.Actor
+    transaction: Transaction, group_id: int, now: int, actor: Actor
 ) -> None:
     """Record that the entries of a group are about to be deleted; wait for their writers.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gleanery.security.tokens import Actor
 from gleanery.security.vault import Vault, encrypted_length
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit
@@ -110,7 +111,7 @@ async def reveal(
     read_auditor: audit.ReadAuditor,
     id_: int,
     now: int,
-    actor: audit.Actor,
+    actor: Actor,
 ) -> str | None:
     """Return the value of a record after an entry in the audit log; None without a record."""
     sql = _FIND_COOKIE if kind.table == COOKIES.table else _FIND_ENTRY

@@ -14,6 +14,7 @@ from gleanery.client.sessions.hostnames import is_address
 from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
 from gleanery.models.responses.common import WriteCounts
 from gleanery.models.session_state import DEFAULT_PROFILE
+from gleanery.security.tokens import Actor
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, encrypted_length
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, list_pages, metadata
@@ -154,7 +155,7 @@ async def store(
     vault: Vault,
     inputs: Sequence[In],
     now: int,
-    actor: audit.Actor,
+    actor: Actor,
     if_match: IfMatch = None,
 ) -> WriteCounts:
     """Store an array completely or not at all. Of two records with one identity, the last wins.
@@ -451,7 +452,7 @@ async def delete(
     domain: str,
     name: str | None,
     now: int,
-    actor: audit.Actor,
+    actor: Actor,
     if_match: IfMatch = None,
 ) -> int:
     """Delete the default profile's records of exactly this domain, or those with this name.
@@ -537,7 +538,7 @@ async def read(
     filter_: Filter,
     limits: PageLimits,
     now: int,
-    actor: audit.Actor,
+    actor: Actor,
 ) -> ListPage:
     """Read records in the order of first insertion, including expired ones; audit the read."""
     page = await list_pages.read_page(_list_query(kind, database, vault, filter_), limits)

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gleanery.models.fields import SessionPosition
+from gleanery.security.tokens import Actor
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.models import SessionOut
 from gleanery.storage import audit
@@ -120,7 +121,7 @@ def _cursor(last: SessionOut) -> str:
 
 
 async def delete_session(
-    database: Database, host: str, profile: str, now: int, actor: audit.Actor, if_match: IfMatch
+    database: Database, host: str, profile: str, now: int, actor: Actor, if_match: IfMatch
 ) -> int:
     """Delete the records of a host and profile, with and without a leading dot of the domain.
 

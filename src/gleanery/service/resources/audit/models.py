@@ -10,8 +10,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.models.fields import MAX_INT64, WholeNumber
-from gleanery.models.responses.common import DateTime, Query
-from gleanery.service.resources.reviews.models import ReviewStatus
+from gleanery.models.responses.common import DateTimeOut, Query, ReviewStatus
 
 
 class AuditQuery(Query):
@@ -104,7 +103,7 @@ class AuditEntry(TypedDict):
     """Entry of the audit log. It never contains a value, a cookie's name or an entry's key."""
 
     id: int
-    date: DateTime
+    date: DateTimeOut
     token_id: Annotated[int | None, Field(description="Actor; null for the command line.")]
     request_id: Annotated[str | None, Field(description="X-Request-ID of the response.")]
     action: Annotated[AuditAction, Field(description="Operation or command.")]

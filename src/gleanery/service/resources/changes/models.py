@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from typing_extensions import TypedDict
 
 from gleanery.models.fields import MAX_INT64, DateTime, WholeNumber
-from gleanery.models.responses.common import DateTime, PageMetadata, Query, custom_error
+from gleanery.models.responses.common import DateTimeOut, PageMetadata, Query, custom_error
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.service.resources.outputs.models import OutputOut, View
 
@@ -76,7 +76,7 @@ class ChangeOut(TypedDict):
             "nothing. The cursors of one client never decrease."
         ),
     ]
-    change_date: DateTime
+    change_date: DateTimeOut
     group_id: str
     output_id: str
     output: OutputOut | DeletedOutput

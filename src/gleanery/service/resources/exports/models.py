@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.models.fields import Text, WholeNumber
-from gleanery.models.responses.common import DateTime
+from gleanery.models.responses.common import DateTimeOut
 from gleanery.service.resources.outputs.models import OutputFilters
 
 
@@ -47,4 +47,4 @@ class ExportLink(TypedDict):
     """Signed link to an export."""
 
     url: Annotated[str, Field(description="It works without a token, and only for reading.")]
-    expires: Annotated[DateTime, Field(description="End of its validity.")]
+    expires: Annotated[DateTimeOut, Field(description="End of its validity.")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.responses.common import DateTime
+from gleanery.models.responses.common import DateTimeOut
 
 _Rate = Annotated[float, Field(ge=0, le=1)]
 
@@ -70,8 +70,8 @@ class ScrapeOut(TypedDict):
     """Scrape of a job, and the fields of the outputs that it has seen."""
 
     job_id: str
-    started: DateTime
-    last_seen: DateTime
+    started: DateTimeOut
+    last_seen: DateTimeOut
     outputs: Annotated[int, Field(description="Outputs that were sent, each counted once.")]
     fields: list[ScrapedField]
 

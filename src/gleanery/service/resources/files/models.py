@@ -16,7 +16,7 @@ from gleanery.models.fields import (
     Text,
     as_validation_error,
 )
-from gleanery.models.responses.common import DateTime, Input, Query, condition
+from gleanery.models.responses.common import DateTimeOut, Input, Query, condition
 
 FieldName = Annotated[NonEmptyText, Field(max_length=MAX_NAME_LENGTH)]
 
@@ -62,7 +62,7 @@ class FileOut(TypedDict):
     blob_key: str
     blob_url: str
     source_url: str
-    create_date: DateTime
+    create_date: DateTimeOut
     file_url: str
     file_type: str
     file_checksum: str

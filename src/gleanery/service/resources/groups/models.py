@@ -19,7 +19,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.responses.common import DateTime, Input, PageMetadata, Query
+from gleanery.models.responses.common import DateTimeOut, Input, PageMetadata, Query
 from gleanery.service.resources.reviews.models import ReviewOut
 
 
@@ -112,7 +112,7 @@ class GroupSettingsOut(TypedDict):
     ]
     display_name: str | None
     outputs: int
-    last_change: DateTime | None
+    last_change: DateTimeOut | None
     cursor: Annotated[int, Field(description="Current end of the change feed.")]
     key_fields: list[str] | None
     schema: dict[str, Any] | None

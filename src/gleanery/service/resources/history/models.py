@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.responses.common import DateTime, JsonValue, PageMetadata
+from gleanery.models.responses.common import DateTimeOut, JsonValue, PageMetadata
 
 
 class FieldChange(TypedDict):
@@ -30,9 +30,9 @@ class VersionOut(TypedDict):
 
     change: Literal["create", "update"]
     cursor: Annotated[int, Field(description="Position at which the version began.")]
-    version_date: DateTime
+    version_date: DateTimeOut
     replaced_date: Annotated[
-        DateTime | None,
+        DateTimeOut | None,
         Field(
             description="null for the present version, and for the last approved one if the "
             "versions after it are no longer kept."
@@ -57,7 +57,7 @@ class DeletionOut(TypedDict):
 
     change: Literal["delete"]
     cursor: Annotated[int, Field(description="Position of the deletion.")]
-    version_date: DateTime
+    version_date: DateTimeOut
 
 
 class VersionPage(TypedDict):

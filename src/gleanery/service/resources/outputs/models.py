@@ -22,7 +22,7 @@ from gleanery.models.fields import (
     WholeNumber,
 )
 from gleanery.models.responses.common import (
-    DateTime,
+    DateTimeOut,
     ErrorDetailOut,
     Input,
     PageMetadata,
@@ -242,9 +242,9 @@ class OutputOut(TypedDict):
     id: int
     output_id: str
     root_job_id: str
-    create_date: DateTime
-    update_date: DateTime
-    last_scraped_date: DateTime
+    create_date: DateTimeOut
+    update_date: DateTimeOut
+    last_scraped_date: DateTimeOut
     key_hash: str
     value_hash: str
     is_approved: bool

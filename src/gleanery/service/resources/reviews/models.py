@@ -19,7 +19,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.responses.common import DateTime, Input, Query
+from gleanery.models.responses.common import DateTimeOut, Input, Query, ReviewStatus
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.service.resources.outputs.models import OutputOut
 
@@ -101,15 +101,12 @@ class ReviewQuery(Query):
     )
 
 
-ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
-
-
 class ReviewOut(TypedDict):
     """Review of a job."""
 
     job_id: str
     review_id: str
-    review_date: DateTime
+    review_date: DateTimeOut
     status: ReviewStatus
     comment: str
 

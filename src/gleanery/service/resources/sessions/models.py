@@ -26,7 +26,7 @@ from gleanery.models.fields import (
     WholeNumber,
     WrittenFormat,
 )
-from gleanery.models.responses.common import DateTime, Query, WriteCounts
+from gleanery.models.responses.common import DateTimeOut, Query, WriteCounts
 from gleanery.models.session_state import DEFAULT_PROFILE
 
 
@@ -166,14 +166,14 @@ class LocalStorageOut(TypedDict):
     domain: str
     key: str
     value: str
-    expires: Annotated[DateTime | None, Field(description="null if it never expires.")]
+    expires: Annotated[DateTimeOut | None, Field(description="null if it never expires.")]
     id: int
     group_id: Annotated[
         int, Field(description="`id` of the group that uses it; 0 for every group.")
     ]
     path: str
-    create_date: DateTime
-    update_date: DateTime
+    create_date: DateTimeOut
+    update_date: DateTimeOut
 
 
 class SessionOut(TypedDict):
@@ -186,10 +186,10 @@ class SessionOut(TypedDict):
     expired: Annotated[int, Field(description="Records that have expired.")]
     expiring: Annotated[int, Field(description="Records that expire within a day.")]
     first_expiry: Annotated[
-        DateTime | None,
+        DateTimeOut | None,
         Field(description="First date of expiry, even if it is past; null if nothing expires."),
     ]
-    last_change: DateTime
+    last_change: DateTimeOut
 
 
 class ImportCounts(WriteCounts):
@@ -207,7 +207,7 @@ class ImportedRecord(TypedDict):
     origin: Annotated[str | None, Field(description="Only of a local-storage entry.")]
     path: str
     name: Annotated[str, Field(description="Name of the cookie, or key of the entry.")]
-    expires: Annotated[DateTime | None, Field(description="null if it has no date of expiry.")]
+    expires: Annotated[DateTimeOut | None, Field(description="null if it has no date of expiry.")]
 
 
 class ImportResult(TypedDict):
