@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gleanery.api import content_coding
-from gleanery.api.context import Response
 from gleanery.api.operations import OPERATIONS
+from gleanery.api.response import Response
 from gleanery.errors import Overloaded
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.values.compression import GZIP, ZSTD, Codec

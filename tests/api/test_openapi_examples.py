@@ -12,8 +12,9 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from gleanery.api.examples import EXAMPLES, SERVICE_URL
+from gleanery.api.examples import EXAMPLES
 from gleanery.api.openapi import Document
+from gleanery.api.operation import SERVICE_URL
 from gleanery.api.operations import OPERATIONS
 from tests.support.service import Client, Service
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gleanery.api.console.operations import CONSOLE_OPERATIONS
 from gleanery.api.handlers import system
-from gleanery.api.operations import OPERATIONS, Operation
+from gleanery.api.operation import Operation
+from gleanery.api.operations import OPERATIONS
 
 # OpenAPI cannot describe it, because its target is not a path.
 _SERVER_OPTIONS = Operation(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from gleanery.api import openapi, reference
 from gleanery.api.all_operations import ALL_OPERATIONS
 from gleanery.api.authentication import Authenticator
-from gleanery.api.context import Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
 from gleanery.api.service_metrics import observe_service
+from gleanery.api.services import Services
 from gleanery.api.table_exports import TableExports
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
@@ -168,7 +168,7 @@ class App:
         observe_service(self.metrics, services, self.registry, rate_limiter)
         self.metrics.observe(EXPIRED_RECORDS, lambda: sweep.session_records.expired)
         self.metrics.observe(EXPIRING_RECORDS, lambda: sweep.session_records.expiring)
-        self.unsent_bytes = services.unsent_bytes
+        self.unsent_bytes = services.capacity.unsent_bytes
         """The bytes of responses in memory. The server returns the memory to the system."""
         self._sweep = sweep
         self._tasks: list[asyncio.Task[None]] = []

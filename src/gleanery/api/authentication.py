@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gleanery.background.token_use import TokenUse
 from gleanery.errors import (
-    Forbidden,
     Unauthenticated,
     empty_token,
     expired_token,
@@ -28,7 +27,7 @@ _MAX_CACHED = 10_000
 _SESSION_HEADERS = (b"cookie", console_login.KEY_HEADER, console_login.SITE_HEADER)
 
 
-class Authenticator:
+class TokenAuthenticator:
     """Finds the grant of a token, or of a session of the console.
 
     The grant of a token is cached for ``seconds``, so a revocation takes effect after that time at
@@ -142,13 +141,6 @@ class Authenticator:
             for caller, cached in self._grants.items()
             if cached[1].token_id != token_id
         }
-
-
-def require_scopes(grant: tokens.Grant, scopes: Sequence[str]) -> None:
-    """Raise ``Forbidden`` unless the grant has all scopes."""
-    for scope in scopes:
-        if scope not in grant.scopes:
-            raise Forbidden(scope)
 
 
 def _bearer_token(header: bytes) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from gleanery.api.binding import (
-    BARE_ITEMS,
     advice_on_invalid_json,
     check_value_count,
     error_details,
@@ -21,14 +20,18 @@ from gleanery.api.binding import (
 from gleanery.errors import MAX_DETAILS, ErrorDetail, InvalidRequest, first_problems
 from gleanery.models import batches, elements
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
-from gleanery.service.resources.outputs.models import Output, OutputIn
+from gleanery.service.resources.outputs.models import IngestQuery, Output, OutputIn
 from gleanery.values import json_text
+
+_BARE_ITEMS: Any = list[Any]
+_ONE_PER_LINE = "; put each output on its own line, and use --data-binary in curl, not -d"
 
 
 def bind_json(
-    text: bytes, max_records: int, max_values: int, options: BatchOptions
+    text: bytes, max_records: int, max_values: int, query: IngestQuery
 ) -> Batch | LargeBatch:
     """Make a batch of an array or an object. Its outputs are validated later, on demand."""
+    options = BatchOptions.from_query(query)
     check_value_count(text, max_values)
     if batches.is_large([text]):
         return LargeBatch([text], [], max_records, options)
@@ -75,7 +78,7 @@ def parse_lines(lines: dict[int, bytes], options: BatchOptions) -> Batch:
 
 def parse_outputs(text: bytes, max_records: int) -> list[Output]:
     """Parse outputs with the model."""
-    bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records)
+    bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records, is_batch=True)
     return [output.checked() for output in bound]
 
 
@@ -85,7 +88,7 @@ def _split(text: bytes, max_records: int) -> list[bytes]:
     if texts is None:
         texts = json_text.split_batch(text)
     if texts is None or len(texts) > max_records:
-        records: list[Any] = validate_with_model(BARE_ITEMS, text, max_records)
+        records: list[Any] = validate_with_model(_BARE_ITEMS, text, max_records, is_batch=True)
         return [json_text.encode(record) for record in records]
     return [bytes(element) for element in texts]
 
@@ -118,5 +121,5 @@ def _describe(
     loc = ("body", str(position))
     if isinstance(error, ValidationError):
         return error_details(loc, error)
-    msg = f"{error}{advice_on_invalid_json(OutputIn, text)}"
+    msg = f"{error}{advice_on_invalid_json(text, _ONE_PER_LINE)}"
     return [ErrorDetail(loc, msg, "json")]

@@ -27,14 +27,11 @@ from gleanery.http import Request
 from gleanery.models.fields import Name, StoredName, as_validation_error
 from gleanery.models.responses.common import UNKNOWN_NAME
 from gleanery.scheduling.byte_limits import ByteReservation
-from gleanery.service.resources.outputs.models import OutputIn
 from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
-BARE_ITEMS: Any = list[Any]
-"""Type of an array whose elements are validated one by one."""
-_BATCHES = (list[OutputIn], BARE_ITEMS)
+_NDJSON_TYPE = "; send NDJSON with Content-Type: application/x-ndjson, in curl with --data-binary"
 _SEVERAL_OBJECTS = re.compile(rb"\}\s*\{")
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # how gzip and zstd begin
 _VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
@@ -278,19 +275,24 @@ def check_value_count(text: bytes, max_values: int, loc: tuple[str, ...] = ("bod
         raise InvalidRequest(ErrorDetail(loc, msg, "too_many_values"))
 
 
-def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
-    """Validate a body by its model. The error lists the first problems of all elements."""
+def validate_with_model(
+    type_: Any, text: bytes, max_records: int, *, is_batch: bool = False
+) -> Any:
+    """Validate a body by its model. The error lists the first problems of all elements.
+
+    A batch can be one object, and its errors name NDJSON.
+    """
     if not text:
         raise InvalidRequest(ErrorDetail(("body",), "The body is empty", "json"))
     try:
         value = json_text.decode(text)
     except json_text.InvalidJson as error:
-        msg = f"{error}{advice_on_invalid_json(type_, text)}"
+        msg = f"{error}{advice_on_invalid_json(text, _NDJSON_TYPE if is_batch else '')}"
         raise InvalidRequest(ErrorDetail(("body",), msg, "json")) from None
-    if isinstance(value, dict) and type_ in _BATCHES:
+    if isinstance(value, dict) and is_batch:
         value = [value]
     if isinstance(value, list) and len(value) > max_records:
-        raise _too_many_records(max_records, NDJSON_ADVICE if type_ in _BATCHES else "")
+        raise _too_many_records(max_records, NDJSON_ADVICE if is_batch else "")
     if isinstance(value, list) and get_origin(type_) is list:
         return _validate_array(type_, value)
     try:
@@ -318,17 +320,12 @@ def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
     return validated
 
 
-def advice_on_invalid_json(type_: Any, text: bytes) -> str:
-    """Return advice about undeclared compression, and NDJSON with another type or without lines."""
+def advice_on_invalid_json(text: bytes, on_several_objects: str) -> str:
+    """Return advice about undeclared compression, or about several objects in one text."""
     if text.startswith(_COMPRESSED):
         return "; send a compressed body with Content-Encoding: gzip or zstd"
-    if not text.lstrip().startswith(b"{") or not _SEVERAL_OBJECTS.search(text):
-        return ""
-    if type_ in _BATCHES:
-        return "; send NDJSON with Content-Type: application/x-ndjson, in curl with --data-binary"
-    if type_ == OutputIn:
-        return "; put each output on its own line, and use --data-binary in curl, not -d"
-    return ""
+    has_several = text.lstrip().startswith(b"{") and _SEVERAL_OBJECTS.search(text)
+    return on_several_objects if has_several else ""
 
 
 def _too_many_records(limit: int, advice: str) -> InvalidRequest:

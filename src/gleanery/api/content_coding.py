@@ -11,9 +11,9 @@ import time
 from collections.abc import AsyncGenerator
 from functools import lru_cache
 
-from gleanery.api.context import Response
-from gleanery.api.operations import Operation
+from gleanery.api.operation import Operation
 from gleanery.api.repeats import memo_of
+from gleanery.api.response import Response
 from gleanery.errors import Overloaded
 from gleanery.http import HeaderBlock
 from gleanery.http.head import TOKEN

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gleanery.api.context import Response
 from gleanery.api.operations import OPERATIONS
-from gleanery.api.sending import respond
+from gleanery.api.response import Response, respond
 from gleanery.http import Header, Request
 from gleanery.settings import ANY_ORIGIN, Settings
 

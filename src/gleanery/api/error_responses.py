@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gleanery import errors, http
-from gleanery.api.context import Response
+from gleanery.api.response import Response
 from gleanery.values import json_text
 
 STATUS: dict[type[errors.GleaneryError], int] = {

@@ -8,31 +8,11 @@ service, one after another, and compares the responses. The keys are the names o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from gleanery import __version__
+from gleanery.api.operation import SERVICE_URL, Example
 from gleanery.security import tokens
-
-SERVICE_URL = "https://gleanery.example.com"
-"""Address in the examples. It is not that of a real service, where these links would get 404."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """Request and response of one operation."""
-
-    path: Mapping[str, str] = field(default_factory=dict)
-    query: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: Any = None
-    """JSON value; a string for other media types."""
-    response: Any = None
-    """JSON value; a string for other media types."""
-    is_excerpt: bool = False
-    """True if a real response has more text or members."""
-
 
 _GROUP_ID = "shop-prices"
 _JOB_ID = "example-shop"

@@ -8,12 +8,15 @@ signs all files of a page, which may be thousands.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from gleanery.api.context import AnyContext
+from gleanery.api.services import Services
 from gleanery.blobs import Blobs, S3Blobs
 from gleanery.security.vault import Vault
 from gleanery.storage.files.records import ID_BYTES
@@ -24,12 +27,35 @@ from gleanery.storage.files.references import (
     SIGNATURE_MARKER,
     split_at_blob_urls,
 )
+from gleanery.values import timestamps
 
 _PURPOSE = "file links"
 _MAX_DIGITS = 18
+_LARGE_TEXT_BYTES = 256 * 1024
 
 
-def needs_links(text: bytes | memoryview) -> bool:
+async def with_links(context: AnyContext, text: bytes | memoryview) -> bytes | memoryview:
+    """Insert signed links to files into the text of outputs."""
+    if not _needs_links(text):
+        return text
+    if len(text) > _LARGE_TEXT_BYTES:
+        await asyncio.sleep(0)  # other requests run between the parts of a large page
+    services = context.services
+    now = services.clock() // timestamps.SECOND
+    return await services[FileLinks].insert(text, context.organization_id, now)
+
+
+def with_local_links(
+    services: Services, organization_id: int, text: bytes | memoryview
+) -> bytes | memoryview | None:
+    """Do the same without waiting; return None if the store must sign the links."""
+    if not _needs_links(text):
+        return text
+    now = services.clock() // timestamps.SECOND
+    return services[FileLinks].insert_local(text, organization_id, now)
+
+
+def _needs_links(text: bytes | memoryview) -> bool:
     """Return True if the text of outputs contains markers for links."""
     searchable: Any = (
         text.obj if isinstance(text, memoryview) else text

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gleanery.api import urls
-from gleanery.api.context import AnyContext, Response
+from gleanery.api.context import AnyContext
+from gleanery.api.response import Response
 from gleanery.http import Header
 from gleanery.storage.list_pages import ListPage, PageLimits
 

@@ -13,12 +13,11 @@ from typing_extensions import TypedDict
 
 from gleanery import __version__
 from gleanery.api import binding, error_responses
-from gleanery.api.examples import EXAMPLES, Example
-from gleanery.api.operations import Operation
+from gleanery.api.examples import EXAMPLES
+from gleanery.api.operation import Example, Operation
 from gleanery.models.fields import Name
 from gleanery.models.responses.common import ErrorDetailOut
 from gleanery.security import tokens
-from gleanery.service.resources.outputs.models import OutputIn
 from gleanery.settings import Settings
 
 Document = dict[str, Any]
@@ -175,7 +174,7 @@ class _Schemas:
         schema = dict(self._found[f"{operation.name} body"])
         if schema.get("type") == "array":
             schema["maxItems"] = settings.max_records
-        if operation.body == list[OutputIn]:  # an object is a batch of one
+        if operation.ndjson_handler is not None:  # a batch, and an object is a batch of one
             return {"oneOf": [schema, schema["items"]]}
         return schema
 

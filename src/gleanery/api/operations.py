@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Annotated, Any, NotRequired
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.api.context import Response
 from gleanery.api.handlers import (
     audit,
     changes,
@@ -26,8 +22,9 @@ from gleanery.api.handlers import (
     sessions,
     system,
 )
+from gleanery.api.operation import Operation
 from gleanery.models import leases as lease_models
-from gleanery.models.responses.common import Deleted, NoQuery, WriteCounts
+from gleanery.models.responses.common import Deleted, WriteCounts
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
 from gleanery.service.resources.changes.models import ChangePage, ChangeQuery
@@ -82,8 +79,6 @@ from gleanery.service.resources.sessions.models import (
     SessionsQuery,
 )
 
-Handler = Callable[[Any], Awaitable[Response]]
-
 
 class Status(TypedDict):
     """State of the service."""
@@ -97,99 +92,6 @@ class ReadyStatus(Status):
     warning: NotRequired[
         Annotated[str, Field(description="The schema is newer than this version: upgrade it.")]
     ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """One row: route, handler, required scopes, input, response and description."""
-
-    method: str
-    path: str
-    handler: Handler
-    title: str
-    description: str
-    scopes: tuple[str, ...] = ()
-    """Scopes that the token must have, all of them; empty if the operation needs no token."""
-    needs_session: bool = False
-    """True if only a session of the console may call the operation."""
-    creates_resource: bool = False
-    """True if the path may name a new record. Otherwise an invalid name gets 404."""
-    query: type[BaseModel] | None = None
-    body: Any = None
-    """Type of a JSON body; ``bytes`` for a streamed body of any media type.
-
-    ``str`` is a document of any media type. The handler gets its bytes, because a document may
-    say its encoding itself.
-    """
-    max_body_bytes: int | None = None
-    """Limit of a JSON body, if it is smaller than that of the settings."""
-    ndjson_handler: Handler | None = None
-    """Handler of an NDJSON body."""
-    accepts_idempotency_key: bool = False
-    """True if a repeated request with the same Idempotency-Key gets the first response."""
-    has_etag: bool = False
-    """True if the response has an ETag, and a request with If-None-Match can get 304."""
-    accepts_if_match: bool = False
-    """True if a request with If-Match fails with 412 if the records have changed meanwhile."""
-    ndjson_response: Any = None
-    """Type of the response to an NDJSON body."""
-    response: Any = None
-    status: int = 200
-    """Status of success; 307 for a redirect, which has no body."""
-    media_type: str = "application/json"
-    other_media_types: tuple[str, ...] = ()
-    """Other media types that a parameter of the request can choose."""
-    may_be_text: bool = False
-    """True if a successful response can be ``text/plain``, too."""
-    response_headers: Mapping[str, str] = field(default_factory=dict)
-    """Descriptions of the headers that a successful response has."""
-    extra_errors: tuple[int, ...] = ()
-    """Error statuses that do not follow from the other fields."""
-    always_admit: bool = False
-    """True if the request is admitted even when the service is overloaded.
-
-    Anybody may send such a request at any rate, so each must cost little.
-    """
-    is_static: bool = False
-    """True if the response is always the same, so that it is compressed once."""
-    allows_read_batching: bool = False
-    """True if repeated requests for small pages are read in batches; see ``page_batches``."""
-
-    @property
-    def name(self) -> str:
-        return self.handler.__name__
-
-    @cached_property
-    def query_model(self) -> type[BaseModel] | None:
-        """Model of the query. Only pages and probes ignore their query."""
-        if self.query is None and self.path.startswith(("/v1/", "/console/api/")):
-            return NoQuery
-        return self.query
-
-    @property
-    def path_parameters(self) -> list[str]:
-        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
-
-    def error_statuses(self) -> list[int]:
-        """List every error status that this operation can return."""
-        possible = {431, 500, *self.extra_errors}
-        if self.scopes or self.needs_session:
-            possible |= {401, 403, 429}
-        if not self.always_admit:
-            possible |= {503}
-        if self.path_parameters and not self.creates_resource:
-            possible |= {404}
-        if self.query_model is not None:
-            possible |= {422}
-        if self.body is not None:
-            possible |= {413, 415, 422}
-        if self.response is bytes:
-            possible |= {412, 416}
-        if self.accepts_idempotency_key:
-            possible |= {409}
-        if self.accepts_if_match:
-            possible |= {412, 422}
-        return sorted(possible)
 
 
 _LEASE_SCOPES = ("session:read", "session:write")

@@ -12,17 +12,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gleanery.api import batch_bodies, binding, body_decoding, content_coding, error_responses
-from gleanery.api.all_operations import ALL_OPERATIONS
-from gleanery.api.authentication import Authenticator, require_scopes
-from gleanery.api.context import AnyContext, RequestContext, Response, Services
+from gleanery.api import binding, body_decoding, content_coding, error_responses
+from gleanery.api.authenticator import require_scopes
+from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
-from gleanery.api.operations import Handler, Operation
-from gleanery.api.page_batches import PageBatches
+from gleanery.api.operation import Handler, Operation
 from gleanery.api.repeats import BoundRequest, memo_of
 from gleanery.api.request_state import RequestState
+from gleanery.api.response import Response, respond, send_rest
 from gleanery.api.routing import Router
-from gleanery.api.sending import respond, send_rest
+from gleanery.api.services import Services
 from gleanery.errors import (
     BodyTooLarge,
     GleaneryError,
@@ -32,12 +31,10 @@ from gleanery.errors import (
     no_session,
 )
 from gleanery.http import ClientDisconnected, HttpError, Request
-from gleanery.models.batches import BatchOptions
 from gleanery.observability.telemetry import CLIENT_DISCONNECTED, request_id_of
 from gleanery.scheduling.byte_limits import UNCOUNTED_BYTES, ByteReservation, no_memory
 from gleanery.scheduling.limits import Slot
 from gleanery.security.tokens import Grant
-from gleanery.service.resources.outputs.models import OutputIn
 from gleanery.values.compression import Codec
 
 if TYPE_CHECKING:
@@ -59,12 +56,10 @@ _OVERLOADED_RESPONSE = error_responses.for_error(_OVERLOADED)
 class RequestPipeline:
     """Implements ``gleanery.http.Application``."""
 
-    def __init__(
-        self, services: Services, authenticator: Authenticator, rate_limiter: RateLimiter | None
-    ) -> None:
+    def __init__(self, services: Services, operations: Sequence[Operation]) -> None:
         self._services = services
-        self._authenticator = authenticator
-        self._rate_limiter = rate_limiter
+        self._authenticator = services.authenticator
+        self._rate_limiter = services.rate_limiter
         self._cross_origin = CrossOrigin.from_settings(services.settings)
         self._send_response = respond if self._cross_origin is None else self._cross_origin.respond
         self._router = Router(ALL_OPERATIONS)
@@ -175,8 +170,7 @@ class RequestPipeline:
         started = time.perf_counter()
         grant = self._authenticator.last_grant(request.state.caller)
         if grant is not None:  # the log says whose requests are rejected
-            request.state.organization = grant.organization_id
-            request.state.token = grant.token_id
+            request.state.identify(grant)
         response = _response_at_once(answer)
         request_id = request_id_of(request.headers)
         try:
@@ -199,6 +193,46 @@ class RequestPipeline:
                 await self._handle(request, state)
         finally:
             state.release()
+
+    def _respond_in_batch(
+        self, request: Request, grant: Grant, response: Response, started: float
+    ) -> None:
+        """Send a page that a batch has read, if that needs neither a thread nor more memory.
+
+        Otherwise, or if the rate limit is reached, a task handles the request as usual.
+        """
+        state: RequestState = request.state
+        assert state.bound is not None
+        operation = state.bound.operation
+        if response.size > UNCOUNTED_BYTES:
+            unsent = state.unsent_response(self._services.capacity.unsent_bytes)
+            if not unsent.try_grow(response.size):
+                return
+        codec = content_coding.requested_codec(request.header_block, operation)
+        if codec is not None:
+            if content_coding.is_large(response):
+                return
+            response = content_coding.compress_small(response, codec)
+        if self._rate_limiter is not None:
+            counted = self._rate_limiter.count_in_process(grant.token_id)
+            if counted.is_exceeded:
+                return
+            state.rate_limit_headers = counted.headers
+        state.identify(grant)
+        request_id = request_id_of(request.headers)
+        status = response.status
+        try:
+            self._send_response(request, response, request_id, state.rate_limit_headers)
+            state.is_response_sent = True
+        except ClientDisconnected:
+            status = CLIENT_DISCONNECTED
+            raise
+        finally:
+            if state.is_response_sent and request.is_write_paused:
+                state.unrecorded = operation.name, request_id, status, started
+            else:
+                telemetry = self._services.telemetry
+                telemetry.record(request, operation.name, request_id, status, started)
 
     async def _finish_batched(self, request: Request, state: RequestState) -> None:
         """Wait until the client has read a response that a batch has sent, and record it."""
@@ -274,7 +308,7 @@ class RequestPipeline:
             if grant is None:
                 grant = await self._authenticate(request, operation.scopes)
             organization_id, token_id = grant.organization_id, grant.token_id
-            state.organization, state.token = organization_id, token_id
+            state.identify(grant)
             if state.slot is not None:
                 state.slot.assign_tenant(organization_id)
             if operation.needs_session and grant.session is None:
@@ -346,7 +380,7 @@ class RequestPipeline:
         """Return the grant of the caller, who is known to the log even if a scope is missing."""
         state: RequestState = request.state
         grant = await self._authenticator.authenticate(state.caller, request.headers)
-        state.organization, state.token = grant.organization_id, grant.token_id
+        state.identify(grant)
         require_scopes(grant, scopes)
         return grant
 
@@ -397,9 +431,8 @@ class RequestPipeline:
         max_bytes = operation.max_body_bytes or settings.max_body_bytes
         text = await binding.read_body(body, min(max_bytes, settings.max_body_bytes), body_bytes)
         limits = (settings.max_records, settings.max_json_values)
-        if operation.body == list[OutputIn]:
-            options = BatchOptions.from_query(context.query)
-            bind: Callable[[], Any] = partial(batch_bodies.bind_json, text, *limits, options)
+        if operation.bind_json is not None:
+            bind: Callable[[], Any] = partial(operation.bind_json, text, *limits, context.query)
         else:
             bind = partial(binding.bind_body, operation.body, text, *limits)
         is_large = len(text) >= _LARGE_BODY_BYTES

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from gleanery.api.binding import BoundQuery
-from gleanery.api.operations import Operation
+from gleanery.api.operation import Operation
 from gleanery.http import HeaderBlock
 from gleanery.values.compression import Codec
 

@@ -10,6 +10,7 @@ from gleanery.api.repeats import BoundRequest
 from gleanery.http import Header
 from gleanery.scheduling.byte_limits import ByteReservation, UnsentBytes, UnsentResponse
 from gleanery.scheduling.limits import Slot
+from gleanery.security.tokens import Grant
 
 
 class RequestState:
@@ -64,6 +65,10 @@ class RequestState:
         """Outputs that the request has created or updated."""
         self.unrecorded: tuple[str, bytes, int, float] | None = None
         """Operation, id, status and start of a request whose response is not recorded yet."""
+
+    def identify(self, grant: Grant) -> None:
+        """Note whose request it is, for the log and the usage."""
+        self.organization, self.token = grant.organization_id, grant.token_id
 
     @property
     def organization_id(self) -> int | None:

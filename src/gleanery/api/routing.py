@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from gleanery.api.operations import Operation
+from gleanery.api.operation import Operation
 from gleanery.errors import MethodNotAllowed, NotFound
 
 _MAX_CACHED_PATH = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gleanery.api.context import Services
+from gleanery.api.services import Services
 from gleanery.http import ConnectionRegistry
 from gleanery.observability.worker_metrics import WorkerMetrics
 from gleanery.storage.database import Engine, PoolState, ReplicaState
@@ -24,10 +24,10 @@ def observe_service(
     metrics.observe("gleanery_connections_open", lambda: registry.open_connections)
     metrics.observe("gleanery_connections_evicted_total", lambda: registry.evicted_connections)
     metrics.observe("gleanery_connections_refused_total", lambda: registry.refused_connections)
-    metrics.observe("gleanery_requests_in_progress", lambda: services.request_limit.held)
-    metrics.observe("gleanery_long_polls_in_progress", lambda: services.long_poll_limit.held)
-    metrics.observe("gleanery_transfers_in_progress", lambda: services.transfer_limit.held)
-    metrics.observe("gleanery_unsent_bytes", lambda: services.unsent_bytes.held)
+    metrics.observe("gleanery_requests_in_progress", lambda: services.capacity.requests.held)
+    metrics.observe("gleanery_long_polls_in_progress", lambda: services.capacity.long_polls.held)
+    metrics.observe("gleanery_transfers_in_progress", lambda: services.capacity.transfers.held)
+    metrics.observe("gleanery_unsent_bytes", lambda: services.capacity.unsent_bytes.held)
     metrics.observe("gleanery_ready", lambda: services.readiness.is_ready)
     metrics.observe("gleanery_blob_store_failing", lambda: services.blobs.is_failing)
     metrics.observe("gleanery_blob_store_errors_total", lambda: services.blobs.errors)

@@ -18,5 +18,5 @@ def next_page(
     context: AnyContext, *segments: str, query: Mapping[str, object]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """Return the Link header with the URL of the next page, for responses that are arrays."""
-    target = address(context.services.address, *segments, query=query)
+    target = address(context.services.settings.address, *segments, query=query)
     return ((b"link", f'<{target}>; rel="next"'.encode("ascii")),)

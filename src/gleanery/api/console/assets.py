@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from gleanery.api.context import AnyContext, Response
+from gleanery.api.context import AnyContext
+from gleanery.api.response import Response
 from gleanery.console import assets
 from gleanery.errors import NotFound
 
@@ -23,7 +24,7 @@ async def console_page(context: AnyContext) -> Response:
 
 
 async def console_without_slash(context: AnyContext) -> Response:
-    path = urlsplit(context.services.address).path  # a proxy may serve us below a path
+    path = urlsplit(context.services.settings.address).path  # a proxy may serve us below a path
     headers = ((b"location", f"{path}/console".encode("ascii")),)
     return Response(b"", 307, b"text/plain; charset=utf-8", headers)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber
 from gleanery.models.responses.common import Query
 from gleanery.service.resources.audit.models import AuditAction, AuditEntry

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pydantic import Field
 
 from gleanery.api.console.login import describe, grant_of, session_of
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import Text
 from gleanery.models.responses.common import Input

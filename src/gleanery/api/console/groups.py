@@ -6,7 +6,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.api.console.inbox import MAX_PATH, Count, ReviewSummary, to_count, to_review
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber
 from gleanery.models.responses.common import Query
 from gleanery.storage.groups import overview

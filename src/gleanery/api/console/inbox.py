@@ -6,7 +6,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.api.console.login import grant_of
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
 from gleanery.models.fields import Text
 from gleanery.models.responses.common import Query
 from gleanery.storage.groups import waiting

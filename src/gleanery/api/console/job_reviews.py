@@ -7,7 +7,8 @@ import json
 from typing_extensions import TypedDict
 
 from gleanery.api.console.sample import LastApproval, describe
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
 from gleanery.models.fields import StoredName
 from gleanery.models.responses.common import Query, ReviewStatus
 from gleanery.service.resources.reviews.models import FindingOut

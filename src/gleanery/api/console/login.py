@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
 from gleanery.api.table_exports import available_formats
 from gleanery.errors import (
     ErrorDetail,
@@ -25,6 +26,7 @@ from gleanery.security import console_login, tokens
 from gleanery.security.tokens import Actor, ConsoleSession, Grant
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, console_sessions, login_links, organizations
+from gleanery.storage.audit import ReadAuditor
 from gleanery.values import timestamps
 from gleanery.values.json_text import encode
 
@@ -95,7 +97,7 @@ async def sign_in(context: RequestContext[None, Login]) -> Response:
         raise Unauthenticated(_NOT_OUR_PAGE)
     services, now = context.services, context.services.clock()
     grant, person = await _find_grant(context, context.body)
-    cookie_name = console_login.cookie_name(services.address)
+    cookie_name = console_login.cookie_name(services.settings.address)
     replaced = console_login.find_credentials(cookie_name, context.request.headers)
     if replaced is not None:
         await console_sessions.end_replaced(services.database, replaced)
@@ -193,7 +195,7 @@ async def _record_refusal(
             return
     actor = _actor(context, state.id, person or None)
     entry_ = audit.Entry(actor, now, "refuse_sign_in", AuditAbout(reason=reason))
-    await context.services.read_auditor.record(database, entry_)
+    await context.services[ReadAuditor].record(database, entry_)
 
 
 def _actor(context: AnyContext, token_id: int, person: str | None) -> Actor:
@@ -214,7 +216,7 @@ async def sign_out(context: RequestContext[None, SignOut]) -> Response:
         await console_sessions.end_all_of_token(database, grant.token_id, context.actor, now)
     else:
         await console_sessions.end(database, session_of(context).id, context.actor, now)
-    cookie_name = console_login.cookie_name(context.services.address)
+    cookie_name = console_login.cookie_name(context.services.settings.address)
     headers = ((b"set-cookie", console_login.clear_cookie(cookie_name)),)
     return Response(encode(SignedOut(signed_out=True)), headers=headers)
 

@@ -16,7 +16,7 @@ from gleanery.api.console import (
     session_records,
     tokens,
 )
-from gleanery.api.operations import Operation
+from gleanery.api.operation import Operation
 
 CONSOLE_OPERATIONS = (
     Operation(

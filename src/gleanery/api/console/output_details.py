@@ -18,7 +18,8 @@ from gleanery.api.console.values import (
     truncate,
     truncate_pair,
 )
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
 from gleanery.models.responses.common import Query

@@ -17,7 +17,8 @@ from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from gleanery.api.console.values import CELL, Node, Number, names_in_item, parse, truncate
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
 from gleanery.service.resources.outputs.models import OutputFilters

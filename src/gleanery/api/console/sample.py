@@ -18,7 +18,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.api.console import output_details, values
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.file_links import with_links
+from gleanery.api.response import Response
 from gleanery.errors import NotFound, VersionExpired, no_output
 from gleanery.models.fields import MAX_INT64, Cursor, OutputId, StoredName, Text, WholeNumber
 from gleanery.models.responses.common import Input, Query
@@ -208,7 +210,7 @@ async def get_fields(context: RequestContext[FieldsQuery, None]) -> Response:
     [output] = found.outputs
     output_details.check_version(output.value_seq, query.stored)
     output = await _with_version_before(context, output, query.as_of)
-    item = bytes(await context.with_links(output.item))
+    item = bytes(await with_links(context, output.item))
     run = context.services.computations.run
     return Response(await run(context.organization_id, _field_page, output, item, query.offset))
 
@@ -239,7 +241,7 @@ async def _respond(
     shown: list[_Shown] = []
     for sampled in found.outputs:
         output = await _with_version_before(context, sampled, found.cursor)
-        item = bytes(await context.with_links(output.item))
+        item = bytes(await with_links(context, output.item))
         shown.append(await computations.run(context.organization_id, _compare, output, item))
     head = ConsoleSample(
         seed=seed,

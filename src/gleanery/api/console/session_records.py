@@ -8,11 +8,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.api.console.values import Node
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
 from gleanery.errors import NotFound
 from gleanery.models.fields import MAX_INT64, Domain, ListLimit, StoredName, WholeNumber
 from gleanery.models.responses.common import Input, Query
 from gleanery.models.session_state import DEFAULT_PROFILE
+from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.sessions import record_listing
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.kinds import RecordKind
@@ -124,7 +126,7 @@ async def reveal_value(context: RequestContext[None, Reveal]) -> Response:
         _KINDS[body.kind],
         context.database,
         services.vault,
-        services.read_auditor,
+        services[ReadAuditor],
         body.id,
         services.clock(),
         context.actor,

@@ -8,8 +8,11 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from gleanery.api.authentication import TokenAuthenticator
 from gleanery.api.console.login import grant_of, is_fresh, session_of
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
+from gleanery.background.token_use import TokenUse
 from gleanery.errors import (
     ConfirmationRequired,
     ErrorDetail,
@@ -104,7 +107,7 @@ class Ended(TypedDict):
 
 async def list_tokens(context: RequestContext[TokensQuery, None]) -> Response:
     with suppress(Unavailable):  # a read must not need a write, for example on a full disk
-        await context.services.token_use.store()
+        await context.services[TokenUse].store()
     found = await organizations.list_valid_tokens(
         context.database, context.query.before, _PAGE_SIZE + 1
     )
@@ -181,7 +184,7 @@ async def revoke_token(context: AnyContext) -> Response:
     id_, now = _number(context.path["token_id"]), context.services.clock()
     if not await organizations.revoke_own_token(context.database, id_, context.actor, now):
         raise NotFound(("path", "token_id"), "There is no valid token with this id")
-    context.services.authenticator.forget_token(id_)
+    context.services[TokenAuthenticator].forget_token(id_)
     return Response(encode(Revoked(revoked=True)))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
 from gleanery.service.resources.audit.models import AuditQuery
 from gleanery.storage import audit
 from gleanery.values.json_text import encode

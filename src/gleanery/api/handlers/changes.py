@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from gleanery.api import urls
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.file_links import with_links
+from gleanery.api.response import Response
 from gleanery.models.responses.common import PageMetadata
 from gleanery.service.resources.changes.models import ChangeQuery
 from gleanery.storage import group_lock, replica_reads
@@ -24,7 +26,7 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
     if not feed.parts and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
     _record_lag(context, feed)
-    parts = [await context.with_links(part) for part in feed.parts]
+    parts = [await with_links(context, part) for part in feed.parts]
     metadata = json_text.encode(_metadata(context, feed))
     start = b'{"metadata":%s,"cursor":%d,"changes":[' % (metadata, feed.cursor)
     return Response(start, more=(*parts, b"]}"))
@@ -52,7 +54,7 @@ def _metadata(context: RequestContext[ChangeQuery, None], feed: changes.Feed) ->
         return PageMetadata(next_url=None, next_cursor=None)
     query = dict(context.next_page_parameters) | {"cursor": feed.cursor}
     group = context.path["group_id"]
-    next_url = urls.address(context.services.address, "changes", group, query=query)
+    next_url = urls.address(context.services.settings.address, "changes", group, query=query)
     return PageMetadata(next_url=next_url, next_cursor=feed.cursor)
 
 
@@ -70,12 +72,12 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
             left = deadline - time.monotonic()
             if feed.parts or left <= 0:
                 return feed
-            limit = context.services.long_poll_limit
+            limit = context.services.capacity.long_polls
             with context.slot.parked_in(limit), context.request.state.idle():
                 was_notified = await subscription.wait(left)
             if not was_notified:
                 return feed
-            await context.services.scheduler.wait_to_continue(context.slot)
+            await context.services.capacity.scheduler.wait_to_continue(context.slot)
 
 
 @asynccontextmanager

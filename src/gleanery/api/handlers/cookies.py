@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
 from gleanery.api.handlers import session_records
+from gleanery.api.response import Response
 from gleanery.models.session_state import Cookie
 from gleanery.service.resources.sessions.models import CookieDeletion, DomainQuery
 from gleanery.storage.sessions import cookies

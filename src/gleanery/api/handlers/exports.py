@@ -9,8 +9,10 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from gleanery.api import export_links
-from gleanery.api.context import RequestContext, Response
-from gleanery.api.table_exports import TableFile, require_format
+from gleanery.api.context import RequestContext
+from gleanery.api.file_links import with_links
+from gleanery.api.response import Response
+from gleanery.api.table_exports import TableExports, TableFile, require_format
 from gleanery.errors import (
     ChunksRequired,
     ErrorDetail,
@@ -28,6 +30,7 @@ from gleanery.service.resources.exports.models import (
 )
 from gleanery.service.resources.outputs.models import OutputFilters
 from gleanery.storage import audit, group_lock, organizations
+from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.outputs import exports
 from gleanery.values import timestamps
 from gleanery.values.json_text import encode
@@ -61,7 +64,7 @@ async def export_outputs(context: RequestContext[ExportQuery, None]) -> Response
 async def _audit(context: _AuditedContext, action: AuditAction, now: int) -> None:
     about = AuditAbout(group_id=context.path["group_id"], format=context.query.format)
     entry = audit.Entry(context.actor, now, action, about)
-    await context.services.read_auditor.record(context.database, entry)
+    await context.services[ReadAuditor].record(context.database, entry)
 
 
 async def _export(context: _ExportContext) -> Response:
@@ -69,9 +72,9 @@ async def _export(context: _ExportContext) -> Response:
         return await _export_table(context, context.query.format)
     _check_chunks(context.request)
     _check_range(context.request)
-    context.slot.transfer(context.services.transfer_limit)
+    context.slot.transfer(context.services.capacity.transfers)
     export = await _begin(context)
-    pieces = _with_links(context, export)
+    pieces = _text_with_links(context, export)
     # The first lines are read here, so that an error is found before the response starts.
     first = b"" if context.request.method == "HEAD" else await anext(pieces, b"")
     headers = _headers(context, export.cursor, "jsonl")
@@ -108,10 +111,10 @@ def _check_range(request: Request) -> None:
         raise InvalidRequest(ErrorDetail(("header", "range"), f"{msg}: start again", "range"))
 
 
-async def _with_links(context: _ExportContext, export: exports.Export) -> _Pieces:
+async def _text_with_links(context: _ExportContext, export: exports.Export) -> _Pieces:
     """Insert links to files, and cut the lines into pieces."""
     async for lines in export.lines():
-        text = memoryview(await context.with_links(lines))
+        text = memoryview(await with_links(context, lines))
         for start in range(0, len(text), _PIECE_BYTES):
             yield text[start : start + _PIECE_BYTES]  # no copy
             await asyncio.sleep(0)  # other requests run between two pieces
@@ -131,13 +134,13 @@ async def _export_table(context: _ExportContext, format: _TableFormat) -> Respon
     """Convert the export, and send the file when it is complete."""
     require_format(format)
     _check_range(context.request)
-    context.slot.transfer(context.services.transfer_limit)
+    context.slot.transfer(context.services.capacity.transfers)
     content_type = _CONTENT_TYPES[format]
     if context.request.method == "HEAD":
         export = await _begin(context)
         headers = _headers(context, export.cursor, format)
         return Response(b"", content_type=content_type, headers=headers, rest=_nothing())
-    turn = context.services.table_exports.turn(context.organization_id)
+    turn = context.services[TableExports].turn(context.organization_id)
     with context.request.state.idle():  # the size of the group decides how long it takes
         async with turn:
             export = await _begin(context)
@@ -164,8 +167,8 @@ async def _convert_unless_disconnected(
             "filters": _filters(context),
             "cursor": export.cursor,
         }
-        convert_to, owner = context.services.table_exports.convert, context.organization_id
-        async with aclosing(_with_links(context, export)) as pieces:
+        convert_to, owner = context.services[TableExports].convert, context.organization_id
+        async with aclosing(_text_with_links(context, export)) as pieces:
             return await convert_to(owner, format, metadata, pieces)
 
     return await unless_disconnected(context.request, convert())

@@ -12,7 +12,9 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from gleanery.api.context import RequestContext, Response, Services
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
+from gleanery.api.services import Services
 from gleanery.blobs import BlobNotFound
 from gleanery.errors import (
     ErrorDetail,
@@ -208,7 +210,7 @@ async def _send_file(
     if part.is_partial:
         headers.append((b"content-range", part.header))
     if not is_head:
-        context.slot.transfer(context.services.transfer_limit)
+        context.slot.transfer(context.services.capacity.transfers)
     pieces = context.services.blobs.read(file.key, part.start, part.stop)
     return Response(
         b"" if is_head else await _first(pieces),

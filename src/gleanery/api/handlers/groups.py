@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gleanery.api import lists, urls
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
+from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.responses.common import PageMetadata
 from gleanery.service.resources.groups.models import (
     FieldsQuery,
@@ -36,7 +38,7 @@ async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
     services, name = context.services, context.path["group_id"]
     await settings.set_group(
         context.database,
-        services.schema_validator,
+        services[SchemaValidator],
         name,
         context.body,
         services.clock,
@@ -51,7 +53,7 @@ def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) ->
     """Render a group. ``query`` has the parameters of the next page of its jobs."""
     metadata = PageMetadata(next_url=None, next_cursor=None)
     if (cursor := group.jobs.next_cursor) is not None:
-        address = context.services.address
+        address = context.services.settings.address
         next_url = urls.address(address, "groups", group.name, query=query | {"cursor": cursor})
         metadata = PageMetadata(next_url=next_url, next_cursor=cursor)
     return b'%s,"countries":%s,"has_more_countries":%s,"jobs":[%s],"metadata":%s}' % (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.response import Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, ReadResult, WriteResult
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
 from gleanery.api.handlers import session_records
+from gleanery.api.response import Response
 from gleanery.models.session_state import LocalStorageEntry
 from gleanery.service.resources.sessions.models import LocalStorageDeletion, LocalStorageQuery
 from gleanery.storage.sessions import local_storage

@@ -8,8 +8,11 @@ from typing import Literal
 
 from gleanery.api import lists, urls
 from gleanery.api.batch_bodies import bind_lines
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.file_links import with_links
+from gleanery.api.response import Response
 from gleanery.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
+from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.fields import GivenTime
 from gleanery.models.responses.common import PageMetadata
@@ -25,6 +28,7 @@ from gleanery.storage import replica_reads
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.storage.outputs.hashes import parse_output_id
+from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.storage.outputs.positions import Position
 from gleanery.values import json_text
 
@@ -45,8 +49,8 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
         ),
         lambda page: page.next_cursor is not None,
     )
-    parts = [await context.with_links(part) for part in page.parts]
-    address, next_page_parameters = context.services.address, context.next_page_parameters
+    parts = [await with_links(context, part) for part in page.parts]
+    address, next_page_parameters = context.services.settings.address, context.next_page_parameters
     return page_response(address, group, next_page_parameters, parts, page.next_cursor)
 
 
@@ -83,7 +87,7 @@ async def get_output(context: RequestContext[OutputTime, None]) -> Response:
         item = await single.read_output(context.database, group, output_id)
     else:
         item = await _read_version(context, context.query.at)
-    return Response(bytes(await context.with_links(item)))
+    return Response(bytes(await with_links(context, item)))
 
 
 async def _read_version(context: RequestContext[OutputTime, None], at: GivenTime) -> bytes:
@@ -114,8 +118,10 @@ async def get_history(context: RequestContext[VersionQuery, None]) -> Response:
     if page.next_cursor is not None:
         query = dict(context.next_page_parameters) | {"cursor": page.next_cursor}
         segments = ("outputs", group, output_id, "history")
-        metadata["next_url"] = urls.address(context.services.address, *segments, query=query)
-    versions = await context.with_links(b",".join(page.records))
+        metadata["next_url"] = urls.address(
+            context.services.settings.address, *segments, query=query
+        )
+    versions = await with_links(context, b",".join(page.records))
     start = b'{"metadata":%s,"versions":[' % json_text.encode(metadata)
     return Response(start, more=(versions, b"]}"))
 
@@ -182,8 +188,8 @@ async def _write_batch(
     if isinstance(batch, LargeBatch):
         return await ingest.store_large_batch(
             context.database,
-            context.services.schema_validator,
-            context.services.large_batches,
+            context.services[SchemaValidator],
+            context.services[LargeBatches],
             context.services.computations,
             context.path["group_id"],
             batch,
@@ -193,7 +199,7 @@ async def _write_batch(
         )
     return await ingest.store_batch(
         context.database,
-        context.services.schema_validator,
+        context.services[SchemaValidator],
         context.services.computations,
         context.path["group_id"],
         batch,

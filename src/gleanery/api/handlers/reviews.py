@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 
 from gleanery.api import lists
-from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.file_links import with_links
+from gleanery.api.response import Response
 from gleanery.service.resources.reviews.models import ReviewIn, ReviewQuery, ReviewSampleQuery
 from gleanery.storage.reviews import adding, reading, sample
 from gleanery.values.json_text import encode
@@ -43,9 +45,9 @@ async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) ->
 
 
 async def _render(context: AnyContext, output: sample.SampledOutput) -> bytes:
-    item = await context.with_links(output.item)
-    approved_item = await context.with_links(output.approved_item or b"null")
-    fields = await context.with_links(output.fields or b"null")
+    item = await with_links(context, output.item)
+    approved_item = await with_links(context, output.approved_item or b"null")
+    fields = await with_links(context, output.fields or b"null")
     return b'{"reason":"%s","detail":%s,"output":%s,"approved_output":%s,"fields":%s}' % (
         output.reason.encode(),
         encode(output.detail),

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gleanery.api import binding
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
 from gleanery.client.sessions.errors import MissingUrl
@@ -18,6 +19,7 @@ from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.models import SessionExport, SessionImport
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock
+from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.sessions import documents, imports, states, versions
 from gleanery.storage.sessions.documents import Destination
 from gleanery.storage.sessions.records import ALL_GROUPS
@@ -57,7 +59,7 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
     write = partial(_write, found, query, context.services.settings.max_page_bytes)
     written = await context.services.computations.run(context.organization_id, write)
     entry = audit.Entry(context.actor, now, "export_session", _about(found, filter_, query))
-    await context.services.read_auditor.record(context.database, entry)
+    await context.services[ReadAuditor].record(context.database, entry)
     return _to_response(written, FORMATS[query.format], etag)
 
 

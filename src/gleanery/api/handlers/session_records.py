@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gleanery.api import lists
-from gleanery.api.context import AnyContext, Response
+from gleanery.api.context import AnyContext
+from gleanery.api.response import Response
 from gleanery.http import ranges
+from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.sessions import records, versions
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.values.json_text import encode
@@ -37,7 +39,7 @@ async def read(
         kind,
         database,
         services.vault,
-        services.read_auditor,
+        services[ReadAuditor],
         filter_,
         lists.limits_of(context),
         services.clock(),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gleanery.api import urls
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import RequestContext
+from gleanery.api.response import Response
 from gleanery.http import Header
 from gleanery.service.resources.sessions.models import SessionDeletion, SessionsQuery
 from gleanery.storage.sessions import summaries

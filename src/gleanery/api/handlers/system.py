@@ -6,11 +6,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from gleanery.api.context import AnyContext, Response
+from gleanery.api.context import AnyContext
+from gleanery.api.response import Response
 
 
 async def root(context: AnyContext) -> Response:
-    path = urlsplit(context.services.address).path  # a proxy may serve us below a path
+    path = urlsplit(context.services.settings.address).path  # a proxy may serve us below a path
     location = f"{path}/console".encode("ascii")
     return Response(b"", 307, b"text/plain; charset=utf-8", ((b"location", location),))
 

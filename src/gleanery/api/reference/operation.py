@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from gleanery.api.examples import SERVICE_URL
+from gleanery.api.operation import SERVICE_URL
 from gleanery.api.reference import markup, snippets, try_it
 from gleanery.api.reference.sections import Content, Section, Status
 

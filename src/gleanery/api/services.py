@@ -1,0 +1,80 @@
+"""The objects that all handlers share. The application creates them once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gleanery.api.authenticator import Authenticator
+from gleanery.api.readiness import Readiness
+from gleanery.blobs import Blobs
+from gleanery.observability.telemetry import Telemetry
+from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
+from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.limits import ConcurrencyLimit
+from gleanery.scheduling.scheduler import RequestScheduler
+from gleanery.security.vault import Vault
+from gleanery.settings import Settings
+from gleanery.storage.database import Engine
+
+if TYPE_CHECKING:
+    from gleanery.api.rate_limits import RateLimiter
+
+Service = TypeVar("Service")
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What limits the requests of a process, and decides their order."""
+
+    requests: ConcurrencyLimit
+    """Limits the requests in progress."""
+    long_polls: ConcurrencyLimit
+    transfers: ConcurrencyLimit
+    """Limits the transfers of files and exports."""
+    body_bytes: ByteLimit
+    """Limits the bytes of request bodies in memory."""
+    unsent_bytes: UnsentBytes
+    """Limits the bytes of responses in memory."""
+    scheduler: RequestScheduler
+    """Decides the order in which requests start."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Capacity:
+        requests = ConcurrencyLimit(settings.max_requests)
+        return cls(
+            requests=requests,
+            long_polls=ConcurrencyLimit(settings.max_connections),
+            transfers=ConcurrencyLimit(settings.max_transfers),
+            body_bytes=ByteLimit(settings.max_buffered_bytes),
+            unsent_bytes=UnsentBytes(settings.max_unsent_bytes),
+            scheduler=RequestScheduler(requests),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every resource can use, and the objects of single resources by their type."""
+
+    settings: Settings
+    clock: Callable[[], int]
+    """Returns the time in microseconds."""
+    database: Engine
+    blobs: Blobs
+    vault: Vault
+    capacity: Capacity
+    computations: FairThread
+    """Parses and prepares what would delay other requests in the event loop."""
+    compressions: FairThread
+    """Compresses large responses."""
+    telemetry: Telemetry
+    readiness: Readiness
+    authenticator: Authenticator
+    rate_limiter: RateLimiter | None
+    resources: Mapping[type[Any], Any]
+
+    def __getitem__(self, type_: type[Service]) -> Service:
+        """Return the object of this type, which a resource has in this process."""
+        service: Service = self.resources[type_]
+        return service
