@@ -10,15 +10,12 @@ from typing_extensions import TypedDict
 from gleanery.api.handlers import (
     audit,
     changes,
-    cookies,
     exports,
     files,
     groups,
     leases,
-    local_storage,
     outputs,
     reviews,
-    session_exchange,
     sessions,
     system,
 )
@@ -107,7 +104,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/cookies",
-        handler=cookies.set_cookies,
+        handler=sessions.set_cookies,
         title="Set cookies",
         description="Stores an array of cookies for the organization's scrapers, completely or not "
         "at all. A cookie with the domain, path and name of a stored one replaces it.",
@@ -119,7 +116,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/cookies",
-        handler=cookies.get_cookies,
+        handler=sessions.get_cookies,
         title="Get cookies",
         description="Lists the organization's cookies in the order of their creation, including "
         "expired ones. A list is limited in bytes: if it is not complete, the `Link` header has "
@@ -132,7 +129,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/cookies",
-        handler=cookies.delete_cookies,
+        handler=sessions.delete_cookies,
         title="Delete cookies",
         description="Deletes all cookies of a domain, or only those with a given name.",
         accepts_if_match=True,
@@ -143,7 +140,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/local-storage",
-        handler=local_storage.set_local_storage,
+        handler=sessions.set_local_storage,
         title="Set local storage",
         description="Stores an array of local-storage entries for the organization's scrapers, "
         "completely or not at all. An entry with the domain, path and key of a stored one replaces "
@@ -157,7 +154,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/local-storage",
-        handler=local_storage.get_local_storage,
+        handler=sessions.get_local_storage,
         title="Get local storage",
         description="Lists the organization's local-storage entries in the order of their "
         "creation, including expired ones. A list is limited in bytes: if it is not complete, the "
@@ -170,7 +167,7 @@ OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/local-storage",
-        handler=local_storage.delete_local_storage,
+        handler=sessions.delete_local_storage,
         title="Delete local storage",
         description="Deletes all entries of a domain, or only those with a given key.",
         accepts_if_match=True,
@@ -259,7 +256,7 @@ OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/sessions/export",
-        handler=session_exchange.export_session,
+        handler=sessions.export_session,
         title="Export session state",
         description="Cookies and local storage in the format of a browser or tool, for example "
         "Playwright's storage state. Expired records are left out. With `url`, the response has "
@@ -279,7 +276,7 @@ OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/sessions/import",
-        handler=session_exchange.import_session,
+        handler=sessions.import_session,
         title="Import session state",
         description="Stores the cookies and the local storage of a document, completely or not at "
         "all. The document can have any of the formats and any `Content-Type`. A record with the "
