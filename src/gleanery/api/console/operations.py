@@ -5,7 +5,6 @@ from __future__ import annotations
 from gleanery.api.console import (
     assets,
     audit_log,
-    confirmation,
     groups,
     inbox,
     job_reviews,
@@ -75,11 +74,11 @@ CONSOLE_OPERATIONS = (
     Operation(
         method="POST",
         path="/console/api/confirm",
-        handler=confirmation.confirm,
+        handler=login.confirm,
         title="Confirm",
         description="Proves again that the person has the token, or a new login link of it.",
         needs_session=True,
-        body=confirmation.Confirmation,
+        body=login.Confirmation,
         response=login.SessionOut,
     ),
     Operation(
