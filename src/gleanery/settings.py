@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs, urlsplit
@@ -407,7 +407,7 @@ class Settings:
         _between(0, 100),
     )
 
-    @property
+    @cached_property
     def address(self) -> str:
         """Base of all URLs in responses; never taken from a request."""
         if self.base_url is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gleanery.api import content_coding
-from gleanery.api.operations import OPERATIONS
+from gleanery.api.app import OPERATIONS
 from gleanery.api.response import Response
 from gleanery.errors import Overloaded
 from gleanery.scheduling.fair_thread import FairThread

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gleanery.api import openapi, reference
-from gleanery.api.operations import OPERATIONS
+from gleanery.api.app import OPERATIONS, RESOURCES
 from gleanery.settings import Settings
 from tests.support.service import Service
 
@@ -85,7 +85,7 @@ def test_the_shapes_are_those_of_the_contract(document: openapi.Document) -> Non
 
 def test_the_reference_in_the_docs_is_current() -> None:
     written = (ROOT / "docs" / "reference.md").read_text()
-    assert written == reference.markdown(openapi.document(OPERATIONS, Settings()))
+    assert written == reference.markdown(openapi.document(RESOURCES, Settings()))
 
 
 # OpenAPI cannot say that parameters belong together, and that they change the meaning of the body.

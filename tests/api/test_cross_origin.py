@@ -16,11 +16,9 @@ import httpx2
 import pytest
 
 from gleanery.api import cross_origin, openapi
-from gleanery.api.all_operations import ALL_OPERATIONS
-from gleanery.api.app import build_app
+from gleanery.api.app import ALL_OPERATIONS, OPERATIONS, build_app
 from gleanery.api.asgi import AsgiApp, Message
 from gleanery.api.operation import Operation
-from gleanery.api.operations import OPERATIONS
 from gleanery.settings import Settings
 from tests.support import raw_http as raw
 from tests.support.examples import examples, is_shown

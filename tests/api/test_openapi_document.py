@@ -9,11 +9,11 @@ import jsonschema_rs
 import pytest
 
 from gleanery.api import openapi
-from gleanery.api.operations import OPERATIONS
+from gleanery.api.app import RESOURCES
 from gleanery.settings import Settings
 from tests.support.service import Client
 
-DOCUMENT = openapi.document(OPERATIONS, Settings())
+DOCUMENT = openapi.document(RESOURCES, Settings())
 SCHEMAS = DOCUMENT["components"]["schemas"]
 ROWS = {
     row["operationId"]: row for methods in DOCUMENT["paths"].values() for row in methods.values()

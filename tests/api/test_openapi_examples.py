@@ -12,10 +12,10 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from gleanery.api.examples import EXAMPLES
+from gleanery.api.app import OPERATIONS
 from gleanery.api.openapi import Document
 from gleanery.api.operation import SERVICE_URL
-from gleanery.api.operations import OPERATIONS
+from tests.support.examples import EXAMPLES
 from tests.support.service import Client, Service
 
 # Members that a service generates. All other members of a response are those of the example.

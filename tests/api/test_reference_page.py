@@ -20,10 +20,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.api.examples import EXAMPLES
-from gleanery.api.operations import OPERATIONS
+from gleanery.api.app import OPERATIONS
 from gleanery.client.sessions import FORMATS
 from tests.api.test_openapi_examples import FORM, JSON, NDJSON, Story, calls
+from tests.support.examples import EXAMPLES
 from tests.support.html import Element, parse_html
 from tests.support.process import environment
 from tests.support.service import Client, Service

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gleanery.api import binding
+from gleanery.api.app import OPERATIONS
 from gleanery.api.operation import Operation
-from gleanery.api.operations import OPERATIONS
 from gleanery.errors import InvalidRequest
 from gleanery.models.session_state import CheckedCookie
 from gleanery.service.resources.outputs.models import OutputIn

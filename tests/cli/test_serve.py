@@ -599,7 +599,7 @@ def test_many_requests_for_the_readiness_do_not_check_the_database_often(
 
 
 def test_head_works_wherever_get_does(service: Service) -> None:
-    from gleanery.api.operations import OPERATIONS
+    from gleanery.api.app import OPERATIONS
 
     with service.client() as client:
         query = {"source_url": "u"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gleanery.api import openapi
-from gleanery.api.operations import OPERATIONS
+from gleanery.api.app import RESOURCES
 from gleanery.settings import Settings
 from tests.support.generators import GENERATORS, NODE_MODULES, PYTHON_PROGRAMS
 from tests.support.service import Client, Service
@@ -92,7 +92,7 @@ pytestmark = [pytest.mark.thorough, GENERATORS]
 def document(tmp_path: Path) -> Path:
     """The document as a file. It is the same on every engine."""
     path = tmp_path / "openapi.json"
-    path.write_bytes(openapi.encoded(openapi.document(OPERATIONS, Settings())))
+    path.write_bytes(openapi.encoded(openapi.document(RESOURCES, Settings())))
     return path
 
 

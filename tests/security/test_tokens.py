@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gleanery.api.app import OPERATIONS
 from gleanery.api.operation import Operation
-from gleanery.api.operations import OPERATIONS
 from gleanery.security import tokens
 from gleanery.values import timestamps
 from tests.support.process import (

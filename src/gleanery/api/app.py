@@ -6,19 +6,16 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleanery.api import openapi, reference
-from gleanery.api.all_operations import ALL_OPERATIONS
-from gleanery.api.authentication import Authenticator
+from gleanery.api.authentication import TokenAuthenticator
+from gleanery.api.description import Description
 from gleanery.api.file_links import FileLinks
-from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
 from gleanery.api.service_metrics import observe_service
-from gleanery.api.services import Services
+from gleanery.api.services import Capacity, Services
 from gleanery.api.table_exports import TableExports
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
@@ -30,12 +27,19 @@ from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.worker_metrics import EXPIRED_RECORDS, EXPIRING_RECORDS
-from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.scheduling.limits import ConcurrencyLimit
-from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security import console_login
 from gleanery.security.vault import create_vault
+from gleanery.service.resources.access import operations as access
+from gleanery.service.resources.audit import operations as audit
+from gleanery.service.resources.changes import operations as changes
+from gleanery.service.resources.exports import operations as exports
+from gleanery.service.resources.files import operations as files
+from gleanery.service.resources.groups import operations as groups
+from gleanery.service.resources.outputs import operations as outputs
+from gleanery.service.resources.reviews import operations as reviews
+from gleanery.service.resources.sessions import operations as sessions
+from gleanery.service.resources.system import operations as system
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
@@ -54,6 +58,31 @@ _PROBE_SECONDS, _FAILING_PROBE_SECONDS = 30.0, 5.0
 _SWEEP_DELAY = 300  # seconds by which a sweep can be late
 
 
+RESOURCES = (
+    outputs.RESOURCE,
+    exports.RESOURCE,
+    changes.RESOURCE,
+    groups.RESOURCE,
+    reviews.RESOURCE,
+    files.RESOURCE,
+    sessions.RESOURCE,
+    audit.RESOURCE,
+    access.RESOURCE,
+    system.RESOURCE,
+)
+"""All resources, in the order of the reference."""
+
+
+OPERATIONS = tuple(operation for resource in RESOURCES for operation in resource.operations)
+"""The operations of the public API."""
+ALL_OPERATIONS = (
+    *OPERATIONS,
+    *(operation for resource in RESOURCES for operation in resource.console_operations),
+    system.SERVER_OPTIONS,
+)
+"""The operations that the service routes."""
+
+
 def build_app(
     settings: Settings,
     clock: Callable[[], int] = timestamps.now,
@@ -65,37 +94,23 @@ def build_app(
     ``clock`` returns the time in microseconds. Several workers share ``counters``.
     ``sweep_clock`` makes the clock that decides what has expired.
     """
-    document = cache(partial(openapi.document, OPERATIONS, settings))  # built on first use
     vault = create_vault(settings.secret_key, settings.key_file)
     blobs = open_blobs(settings.blobs_location, settings.blobs_public_url)
     database = create_engine(settings, with_replicas=True)
-    request_limit = ConcurrencyLimit(settings.max_requests)
     token_use = TokenUse(database, clock)
     cookie_name = console_login.cookie_name(settings.address)
-    authenticator = Authenticator(
+    authenticator = TokenAuthenticator(
         database, settings.token_cache_seconds, clock, token_use, cookie_name
     )
-    rate_limiter = _create_rate_limiter(settings)
     services = Services(
         settings=settings,
-        address=settings.address,
+        clock=clock,
         database=database,
-        schema_validator=SchemaValidator(),
-        computations=FairThread(),
-        compressions=FairThread(),
-        large_batches=LargeBatches(),
-        table_exports=TableExports(settings.data, settings.max_export_bytes),
         blobs=blobs,
         vault=vault,
-        read_auditor=ReadAuditor(),
-        file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
-        clock=clock,
-        request_limit=request_limit,
-        body_limit=ByteLimit(settings.max_buffered_bytes),
-        unsent_bytes=UnsentBytes(settings.max_unsent_bytes),
-        scheduler=RequestScheduler(request_limit),
-        long_poll_limit=ConcurrencyLimit(settings.max_connections),
-        transfer_limit=ConcurrencyLimit(settings.max_transfers),
+        capacity=Capacity.from_settings(settings),
+        computations=FairThread(),
+        compressions=FairThread(),
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (UNMATCHED, *(operation.name for operation in ALL_OPERATIONS)),
@@ -105,11 +120,18 @@ def build_app(
             settings.metrics_organizations,
         ),
         readiness=Readiness(database),
-        token_use=token_use,
         authenticator=authenticator,
-        rate_limiter=rate_limiter,
-        openapi_json=cache(lambda: openapi.encoded(document())),
-        reference_page=cache(lambda: reference.build_page(document())),
+        rate_limiter=_create_rate_limiter(settings),
+        resources={
+            Description: Description(RESOURCES, settings),
+            FileLinks: FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
+            LargeBatches: LargeBatches(),
+            ReadAuditor: ReadAuditor(),
+            SchemaValidator: SchemaValidator(),
+            TableExports: TableExports(settings.data, settings.max_export_bytes),
+            TokenAuthenticator: authenticator,
+            TokenUse: token_use,
+        },
     )
     sweep = Sweep(
         database,
@@ -121,7 +143,7 @@ def build_app(
         clock,
         sweep_clock(database, clock),
     )
-    return App(services, authenticator, sweep, rate_limiter)
+    return App(services, sweep)
 
 
 def _create_rate_limiter(settings: Settings) -> RateLimiter | None:
@@ -149,23 +171,16 @@ def _limits(settings: Settings) -> Limits:
 class App:
     """The service with its background tasks, between ``start`` and ``stop``."""
 
-    def __init__(
-        self,
-        services: Services,
-        authenticator: Authenticator,
-        sweep: Sweep,
-        rate_limiter: RateLimiter | None,
-    ) -> None:
+    def __init__(self, services: Services, sweep: Sweep) -> None:
         self._services = services
-        self._rate_limiter = rate_limiter
         settings = services.settings
-        self.application = RequestPipeline(services, authenticator, rate_limiter)
+        self.application = RequestPipeline(services, ALL_OPERATIONS)
         """Handles the requests of the built-in server, or of an ASGI server."""
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
         self.metrics = services.telemetry.worker
         """Metrics of this worker, where the server registers its own."""
-        observe_service(self.metrics, services, self.registry, rate_limiter)
+        observe_service(self.metrics, services, self.registry)
         self.metrics.observe(EXPIRED_RECORDS, lambda: sweep.session_records.expired)
         self.metrics.observe(EXPIRING_RECORDS, lambda: sweep.session_records.expiring)
         self.unsent_bytes = services.capacity.unsent_bytes
@@ -181,8 +196,8 @@ class App:
         except BaseException:
             await self.stop()
             raise
-        if self._rate_limiter is not None:
-            await self._rate_limiter.check()
+        if self._services.rate_limiter is not None:
+            await self._services.rate_limiter.check()
         self._tasks = [
             asyncio.create_task(self._services.telemetry.publish()),
             asyncio.create_task(self._probe_blobs()),
@@ -243,8 +258,8 @@ class App:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._services.readiness.stop()
         await self._sweep.stop()
-        if self._rate_limiter is not None:
-            await self._rate_limiter.close()
-        await self._services.schema_validator.close()
-        await self._services.large_batches.close()
+        if self._services.rate_limiter is not None:
+            await self._services.rate_limiter.close()
+        await self._services[SchemaValidator].close()
+        await self._services[LargeBatches].close()
         await self._services.database.close()

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gleanery.api.operations import OPERATIONS
+from gleanery.api.operation import Operation
 from gleanery.api.response import Response, respond
 from gleanery.http import Header, Request
 from gleanery.settings import ANY_ORIGIN, Settings
@@ -71,19 +71,18 @@ _ORIGIN, _REQUESTED_METHOD = b"origin", b"access-control-request-method"
 _VARY = (b"vary", b"origin")
 _API, _DESCRIPTION = b"/v1/", b"/openapi.json"
 _UNREAD = b"/"  # path of a request whose head could not be read
-_LOGINS = tuple(
-    {
-        operation.path.partition("/{")[0].encode()
-        for operation in OPERATIONS
-        if any(scope.startswith("session:") for scope in operation.scopes)
-    }
-)
 
 
 class CrossOrigin:
     """Recognises preflights, and adds the headers of CORS to responses."""
 
-    def __init__(self, origins: Sequence[str]) -> None:
+    def __init__(self, origins: Sequence[str], operations: Iterable[Operation]) -> None:
+        logins = {
+            operation.path.partition("/{")[0].encode()
+            for operation in operations
+            if any(scope.startswith("session:") for scope in operation.scopes)
+        }
+        self._logins = tuple(path for path in logins if path.startswith(_API))
         exposed = (b"access-control-expose-headers", ", ".join(EXPOSED_HEADERS).encode())
         allowed: dict[bytes, tuple[Header, ...]] = {
             origin.encode(): ((b"access-control-allow-origin", origin.encode()), exposed)
@@ -94,9 +93,11 @@ class CrossOrigin:
         self._by_origin = {origin: (_VARY, *headers) for origin, headers in allowed.items()}
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> CrossOrigin | None:
+    def from_settings(
+        cls, settings: Settings, operations: Iterable[Operation]
+    ) -> CrossOrigin | None:
         """Return None if the setting is absent."""
-        return cls(settings.cors_origin) if settings.cors_origin else None
+        return cls(settings.cors_origin, operations) if settings.cors_origin else None
 
     def is_preflight(self, request: Request) -> bool:
         """Return True for a preflight of an allowed origin."""
@@ -105,7 +106,7 @@ class CrossOrigin:
             request.method == "OPTIONS"
             and _REQUESTED_METHOD in headers
             and (self._is_any or headers.get(_ORIGIN) in self._by_origin)
-            and _is_shared(request.path)
+            and self._is_shared(request.path)
         )
 
     def respond(
@@ -122,16 +123,15 @@ class CrossOrigin:
     def _headers(self, request: Request) -> tuple[Header, ...]:
         if not request.headers and request.path == _UNREAD:
             return self._only
-        if not _is_shared(request.path):
+        if not self._is_shared(request.path):
             return ()
         if self._is_any:
             return self._only
         return self._by_origin.get(request.headers.get(_ORIGIN, b""), (_VARY,))
 
+    def _is_shared(self, path: bytes) -> bool:
+        """Return True for a path that pages of other origins may use.
 
-def _is_shared(path: bytes) -> bool:
-    """Return True for a path that pages of other origins may use.
-
-    The router compares the path as it was sent, so no other spelling leads to a login.
-    """
-    return (path.startswith(_API) and not path.startswith(_LOGINS)) or path == _DESCRIPTION
+        The router compares the path as it was sent, so no other spelling leads to a login.
+        """
+        return (path.startswith(_API) and not path.startswith(self._logins)) or path == _DESCRIPTION

@@ -13,8 +13,7 @@ from typing_extensions import TypedDict
 
 from gleanery import __version__
 from gleanery.api import binding, error_responses
-from gleanery.api.examples import EXAMPLES
-from gleanery.api.operation import Example, Operation
+from gleanery.api.operation import Example, Operation, Resource
 from gleanery.models.fields import Name
 from gleanery.models.responses.common import ErrorDetailOut
 from gleanery.security import tokens
@@ -44,20 +43,6 @@ _FORM_BODY: Document = {
     "required": ["file"],
     "additionalProperties": False,
 }
-_TAGS = {
-    "outputs": "Scraped outputs of a group: read, store and delete them.",
-    "exports": "Whole groups in one response, and links to them for tools without headers.",
-    "changes": "Every change of a group's outputs, in commit order.",
-    "groups": "Groups with their jobs, counts and settings.",
-    "reviews": "Reviews of jobs, which approve outputs.",
-    "files": "Files of outputs.",
-    "sessions": "Session state in the formats of browsers and tools.",
-    "cookies": "Cookies for the organization's scrapers.",
-    "local-storage": "Local-storage entries for the organization's scrapers.",
-    "audit": "Audit log of the organization.",
-    "service": "State and description of the service, without a token.",
-}
-"""Tags and their descriptions, in the order of the reference."""
 _ETAG: Document = {
     "description": "Version of the whole list. It is the same on later pages.",
     "schema": {"type": "string"},
@@ -90,8 +75,9 @@ class ErrorBody(TypedDict):
     detail: list[ErrorDetailOut]
 
 
-def document(operations: Sequence[Operation], settings: Settings) -> Document:
+def document(resources: Sequence[Resource], settings: Settings) -> Document:
     """Return the document for a service with these settings."""
+    operations = [operation for resource in resources for operation in resource.operations]
     schemas = _Schemas(operations)
     paths: Document = {}
     for operation in operations:
@@ -109,7 +95,11 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
             "license": {"name": "MIT License", "identifier": "MIT"},
         },
         "servers": [{"url": settings.address}],
-        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "tags": [
+            {"name": name, "description": text}
+            for resource in resources
+            for name, text in resource.tags.items()
+        ],
         "paths": paths,
         "components": {
             "schemas": schemas.definitions,
@@ -163,7 +153,8 @@ class _Schemas:
         self.definitions: Document = shared["$defs"]
         for operation in operations:
             if operation.ndjson_handler is not None:
-                example = EXAMPLES[operation.ndjson_handler.__name__].response
+                assert operation.ndjson_example is not None
+                example = operation.ndjson_example.response
                 self.definitions[operation.ndjson_response.__name__]["examples"] = [example]
         queries = {operation.query for operation in operations if operation.query is not None}
         self._queries = {  # parameters in the document, so not under components
@@ -197,7 +188,8 @@ class _Schemas:
 
 
 def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> Document:
-    example = EXAMPLES[operation.name]
+    example = operation.example
+    assert example is not None, f"{operation.name} has no example"
     row: Document = {
         "operationId": operation.name,
         "summary": operation.title,
@@ -248,7 +240,8 @@ def _body_content(
     schema = schemas.body(operation, settings)
     content = {"application/json": {"schema": schema, "example": example.body}}
     if operation.ndjson_handler is not None:
-        lines = EXAMPLES[operation.ndjson_handler.__name__].body
+        assert operation.ndjson_example is not None
+        lines = operation.ndjson_example.body
         content[_NDJSON] = {"schema": _NDJSON_BODY, "example": lines}
     return content
 

@@ -17,6 +17,7 @@ from gleanery.api.authenticator import require_scopes
 from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
 from gleanery.api.operation import Handler, Operation
+from gleanery.api.read_batches import ReadBatches
 from gleanery.api.repeats import BoundRequest, memo_of
 from gleanery.api.request_state import RequestState
 from gleanery.api.response import Response, respond, send_rest
@@ -60,21 +61,21 @@ class RequestPipeline:
         self._services = services
         self._authenticator = services.authenticator
         self._rate_limiter = services.rate_limiter
-        self._cross_origin = CrossOrigin.from_settings(services.settings)
+        self._cross_origin = CrossOrigin.from_settings(services.settings, operations)
         self._send_response = respond if self._cross_origin is None else self._cross_origin.respond
-        self._router = Router(ALL_OPERATIONS)
-        self._always_admitted = {one.path.encode() for one in ALL_OPERATIONS if one.always_admit}
-        self._page_batches = self._create_page_batches()
+        self._router = Router(operations)
+        self._always_admitted = {
+            operation.path.encode() for operation in operations if operation.always_admit
+        }
+        self._read_batches = self._create_read_batches()
 
-    def _create_page_batches(self) -> PageBatches | None:
+    def _create_read_batches(self) -> ReadBatches | None:
         """Create the read batching, if neither the database nor the rate limit can wait."""
         reader, rate_limiter = self._services.database.page_reader, self._rate_limiter
         if reader is None or (rate_limiter is not None and rate_limiter.is_shared):
             return None
-        batches = PageBatches(
-            self._services, reader, self._authenticator, rate_limiter, self._send_response
-        )
-        self._services.scheduler.after_each_round(batches.flush)
+        batches = ReadBatches(self._services, reader, self._respond_in_batch)
+        self._services.capacity.scheduler.after_each_round(batches.flush)
         return batches
 
     # --- admission --------------------------------------------------------------------------------
@@ -101,7 +102,9 @@ class RequestPipeline:
         if self._cross_origin is not None and self._cross_origin.is_preflight(request):
             request.state = RequestState(b"")
             answer = partial(self._send_at_once, request, PREFLIGHT_RESPONSE)
-            self._services.scheduler.defer_rejection(answer)  # so that a flood of them slows down
+            self._services.capacity.scheduler.defer_rejection(
+                answer
+            )  # so that a flood of them slows down
             return
         memo = memo_of(request.header_block)
         if not memo.caller:
@@ -118,7 +121,7 @@ class RequestPipeline:
             error = self._try_to_admit(state)
         if error is not None:
             rejection = partial(self._send_at_once, request, error)
-            self._services.scheduler.defer_rejection(rejection)
+            self._services.capacity.scheduler.defer_rejection(rejection)
         else:
             self._schedule(request, state)
 
@@ -129,9 +132,9 @@ class RequestPipeline:
             if rate_limited is not None:
                 return rate_limited
         organization_id = self._authenticator.cached_organization(state.caller) or _NO_TENANT
-        if not self._services.request_limit.can_acquire(organization_id):
+        if not self._services.capacity.requests.can_acquire(organization_id):
             return _OVERLOADED
-        state.slot = Slot(self._services.request_limit, organization_id)
+        state.slot = Slot(self._services.capacity.requests, organization_id)
         return None
 
     def _known_rate_limit(
@@ -147,7 +150,7 @@ class RequestPipeline:
 
     def _schedule(self, request: Request, state: RequestState) -> None:
         assert state.slot is not None
-        scheduler, batches = self._services.scheduler, self._page_batches
+        scheduler, batches = self._services.capacity.scheduler, self._read_batches
         if batches is not None and state.bound is not None and batches.accepts(state.bound):
             scheduler.add_to_next_round(state.slot, partial(batches.add, request))
         else:
@@ -370,7 +373,7 @@ class RequestPipeline:
         state: RequestState = context.request.state
         if state.slot is None:
             return response
-        unsent = state.unsent_response(self._services.unsent_bytes)
+        unsent = state.unsent_response(self._services.capacity.unsent_bytes)
         # What is held can be an estimate. What a change reports is stored, so it must be sent.
         if operation.method == "GET" and size > unsent.held + UNCOUNTED_BYTES:
             context.hold_response(size)
@@ -414,7 +417,7 @@ class RequestPipeline:
             context.body = binding.read_chunks(file, settings.max_file_bytes)
             return operation.handler
         body = body_decoding.open_body(request)
-        body_bytes = ByteReservation(self._services.body_limit, context.organization_id)
+        body_bytes = ByteReservation(self._services.capacity.body_bytes, context.organization_id)
         request.state.body_bytes = body_bytes
         if operation.body is str:
             context.body = await binding.read_body(body, settings.max_body_bytes, body_bytes)

@@ -18,7 +18,6 @@ def observe_service(
     metrics: WorkerMetrics,
     services: Services,
     registry: ConnectionRegistry,
-    rate_limiter: RateLimiter | None,
 ) -> None:
     """Register the metrics of the parts that this service has."""
     metrics.observe("gleanery_connections_open", lambda: registry.open_connections)
@@ -35,6 +34,7 @@ def observe_service(
         _observe_pool(metrics, services.database)
     if services.settings.replica:
         _observe_replicas(metrics, services.database)
+    rate_limiter = services.rate_limiter
     if rate_limiter is not None and rate_limiter.is_shared:
         _observe_redis(metrics, rate_limiter)
 

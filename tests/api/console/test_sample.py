@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gleanery.api.console import sample as console_sample
-from gleanery.api.examples import EXAMPLES
 from gleanery.storage.reviews.sample import SampledOutput
 from tests.support.console import PERSON, ConsoleClient
+from tests.support.examples import EXAMPLES
 from tests.support.outputs import output
 from tests.support.service import Client, Service
 

@@ -198,7 +198,7 @@ async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> 
     expires = now // timestamps.SECOND + context.query.valid_seconds
     filters = [pair for pair in context.next_page_parameters if pair[0] != "valid_seconds"]
     url = export_links.create(
-        s.address,
+        s.settings.address,
         s.vault,
         group,
         context.query.format,

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from gleanery.api.context import RequestContext
+from gleanery.api.file_links import FileLinks
 from gleanery.api.response import Response
 from gleanery.api.services import Services
 from gleanery.blobs import BlobNotFound
@@ -130,7 +131,7 @@ class _Upload:
 
 async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
     s, query = context.services, context.query
-    context.slot.transfer(s.transfer_limit)
+    context.slot.transfer(s.capacity.transfers)
     content = await _open_body(context)
     upload = _Upload(content.chunks)
     head = await upload.head()
@@ -181,7 +182,7 @@ async def get_file(context: RequestContext[None, None]) -> Response:
 async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
     s, query = context.services, context.query
     parts = (context.path["id"], query.organization, query.expires, query.signature)
-    if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
+    if not s[FileLinks].is_valid(*parts, now=s.clock() // timestamps.SECOND):
         raise InvalidSignature
     organization_id = int(query.organization)  # the signature proves the organization
     context.slot.assign_tenant(organization_id)

@@ -8,9 +8,12 @@ from typing import Literal
 
 from gleanery.api import lists, urls
 from gleanery.api.batch_bodies import bind_lines
+from gleanery.api.binding import BoundQuery
 from gleanery.api.context import AnyContext, RequestContext
-from gleanery.api.file_links import with_links
+from gleanery.api.file_links import with_links, with_local_links
+from gleanery.api.operation import BatchedPage
 from gleanery.api.response import Response
+from gleanery.api.services import Services
 from gleanery.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
@@ -24,7 +27,8 @@ from gleanery.service.resources.outputs.models import (
     OutputTime,
     VersionQuery,
 )
-from gleanery.storage import replica_reads
+from gleanery.storage import group_lock, replica_reads
+from gleanery.storage.database import Page, PageRead
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.storage.outputs.hashes import parse_output_id
@@ -51,10 +55,10 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     )
     parts = [await with_links(context, part) for part in page.parts]
     address, next_page_parameters = context.services.settings.address, context.next_page_parameters
-    return page_response(address, group, next_page_parameters, parts, page.next_cursor)
+    return _page_response(address, group, next_page_parameters, parts, page.next_cursor)
 
 
-def page_response(
+def _page_response(
     base: str,
     group: str,
     next_page_parameters: tuple[tuple[str, str], ...],
@@ -79,6 +83,40 @@ def _next_url_prefix(
     """Return ``next_url`` up to the cursor, escaped for a JSON string."""
     query = dict(next_page_parameters) | {"cursor": ""}
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
+
+
+def _batched_read(
+    services: Services, organization_id: int, path: dict[str, str], query: OutputQuery, cursor: int
+) -> PageRead:
+    max_bytes = services.settings.max_page_bytes
+    return pages.page_read(organization_id, path["group_id"], query, cursor, max_bytes)
+
+
+def _batched_response(
+    services: Services, organization_id: int, path: dict[str, str], query: BoundQuery, page: Page
+) -> Response | None:
+    """Return the response of a page; None if the store must sign its links.
+
+    A page that is empty because its group does not exist has no response either.
+    """
+    group, reader = path["group_id"], services.database.page_reader
+    assert reader is not None
+    is_empty = not page.parts and page.next_cursor is None
+    if is_empty and not group_lock.has_group(reader, organization_id, group):
+        return None
+    [part] = page.parts or (b"",)  # a batch reads no large page
+    items = with_local_links(services, organization_id, part)
+    if items is None:
+        return None
+    address, next_page_parameters = services.settings.address, query.next_page_parameters
+    return _page_response(address, group, next_page_parameters, (items,), page.next_cursor)
+
+
+BATCHED_PAGE = BatchedPage(
+    max_items=100,  # for larger pages a batch saves nothing
+    read=_batched_read,
+    respond=_batched_response,
+)
 
 
 async def get_output(context: RequestContext[OutputTime, None]) -> Response:

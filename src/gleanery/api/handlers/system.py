@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gleanery.api.context import AnyContext
+from gleanery.api.description import Description
 from gleanery.api.response import Response
 
 
@@ -40,11 +41,11 @@ async def metrics(context: AnyContext) -> Response:
 
 
 async def openapi(context: AnyContext) -> Response:
-    return Response(context.services.openapi_json())
+    return Response(context.services[Description].openapi_json)
 
 
 async def docs(context: AnyContext) -> Response:
-    page = context.services.reference_page()
+    page = context.services[Description].reference_page
     return Response(
         page.html,
         content_type=b"text/html; charset=utf-8",

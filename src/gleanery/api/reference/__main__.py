@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gleanery.api import openapi
-from gleanery.api.operations import OPERATIONS
+from gleanery.api.app import RESOURCES
 from gleanery.api.reference import markdown
 from gleanery.settings import Settings
 
-print(markdown(openapi.document(OPERATIONS, Settings())), end="")
+print(markdown(openapi.document(RESOURCES, Settings())), end="")
