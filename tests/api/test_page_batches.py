@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from gleanery.api import page_batches, sending
+from gleanery.api import read_batches, response
 from gleanery.api.app import App, build_app
-from gleanery.api.authentication import Authenticator
+from gleanery.api.authentication import TokenAuthenticator
 from gleanery.api.file_links import FileLinks
 from gleanery.api.handlers import outputs
+from gleanery.api.pipeline import RequestPipeline
 from gleanery.api.rate_limits import RateLimiter
 from gleanery.http import ClientDisconnected, Header, HeaderBlock
 from gleanery.server.start import prepare
@@ -371,7 +372,7 @@ def test_a_client_that_is_write_paused_keeps_its_slot(tmp_path: Path) -> None:
         slow.reads_slowly = True
         await client.admit(slow).started.wait()
         assert slow.status == 200  # it is sent, and only the client is behind
-        assert not app._services.request_limit.can_acquire(slow.state.organization_id)
+        assert not app._services.capacity.requests.can_acquire(slow.state.organization_id)
         slow.drained.set()
         await slow.answered()
         assert (await client.send("/v1/outputs/shop")).status == 200
@@ -397,17 +398,19 @@ def test_a_client_that_left_gives_its_slot_back(tmp_path: Path) -> None:
 
 def test_nothing_in_a_batch_can_wait() -> None:
     """Everything that the batch path calls is a plain function, and so is its own module."""
-    tree = ast.parse(inspect.getsource(page_batches))
+    tree = ast.parse(inspect.getsource(read_batches))
     waiting = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield)
     assert not [node for node in ast.walk(tree) if isinstance(node, waiting)]
     for called in (
-        Authenticator.cached_grant,
+        TokenAuthenticator.cached_grant,
         FileLinks.insert_local,
         RateLimiter.count_in_process,
         SqliteDatabase.read_pages,
-        outputs.page_response,
+        outputs.BATCHED_PAGE.read,
+        outputs.BATCHED_PAGE.respond,
+        RequestPipeline._respond_in_batch,
         pages.page_read,
-        sending.respond,
+        response.respond,
     ):
         assert not inspect.iscoroutinefunction(called)
         assert not inspect.isgeneratorfunction(called)
