@@ -184,7 +184,7 @@ def setting(
     return field(default=default, metadata=row)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of one service.
 

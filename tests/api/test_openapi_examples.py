@@ -15,7 +15,7 @@ import pytest
 from gleanery.api.app import OPERATIONS
 from gleanery.api.openapi import Document
 from gleanery.api.operation import SERVICE_URL
-from tests.support.examples import EXAMPLES
+from tests.support.api_examples import EXAMPLES
 from tests.support.service import Client, Service
 
 # Members that a service generates. All other members of a response are those of the example.

@@ -23,7 +23,7 @@ import pytest
 from gleanery.api.app import OPERATIONS
 from gleanery.client.sessions import FORMATS
 from tests.api.test_openapi_examples import FORM, JSON, NDJSON, Story, calls
-from tests.support.examples import EXAMPLES
+from tests.support.api_examples import EXAMPLES
 from tests.support.html import Element, parse_html
 from tests.support.process import environment
 from tests.support.service import Client, Service

@@ -23,8 +23,8 @@ from gleanery.api import table_exports
 from gleanery.api.table_exports import TableExports, TableFile
 from gleanery.errors import Overloaded
 from tests.client.exports.test_type_drift import KINDS
+from tests.support.api_examples import EXAMPLES
 from tests.support.console import ConsoleClient
-from tests.support.examples import EXAMPLES
 from tests.support.exports import SlowExport, export_link
 from tests.support.outputs import output
 from tests.support.service import Client, Service

@@ -1,64 +1,44 @@
-"""The examples of all operations, in an order in which they work."""
+"""The commands of a page of the documentation, and the output that the page shows for them."""
 
 from __future__ import annotations
 
-from gleanery.api.app import OPERATIONS
-from gleanery.api.operation import Example
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
-_BY_NAME = {
-    handler.__name__: example
-    for operation in OPERATIONS
-    for handler, example in (
-        (operation.handler, operation.example),
-        (operation.ndjson_handler, operation.ndjson_example),
-    )
-    if handler is not None and example is not None
-}
-_STORY = (
-    "set_group",
-    "store_file",
-    "find_file",
-    "store_ndjson",
-    "store_outputs",
-    "get_outputs",
-    "get_output",
-    "get_history",
-    "get_changes",
-    "get_file",
-    "get_blob",
-    "get_review_sample",
-    "add_review",
-    "get_latest_reviews",
-    "get_review",
-    "get_groups",
-    "get_group",
-    "get_fields",
-    "export_outputs",
-    "create_export_link",
-    "get_signed_export",
-    "set_cookies",
-    "get_cookies",
-    "import_session",
-    "list_sessions",
-    "export_session",
-    "acquire_lease",
-    "list_leases",
-    "renew_lease",
-    "release_lease",
-    "delete_cookies",
-    "delete_session",
-    "set_local_storage",
-    "get_local_storage",
-    "delete_local_storage",
-    "get_audit",
-    "delete_output",
-    "delete_job",
-    "delete_group",
-    "healthz",
-    "readyz",
-    "metrics",
-    "openapi",
-    "docs",
-)
-"""Names of handlers: the group is filled, reviewed, read, and at the end deleted."""
-EXAMPLES: dict[str, Example] = {name: _BY_NAME[name] for name in (*_STORY, *_BY_NAME)}
+
+class Example(NamedTuple):
+    """A command of a page, and the output that the page shows for it."""
+
+    command: str
+    output: str
+
+
+def examples(text: str) -> Iterator[Example]:
+    """Commands of all console blocks of a page."""
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
+        yield from examples_of_block(block)
+
+
+def examples_of_block(block: str) -> Iterator[Example]:
+    """Commands of one console block. Each starts with a dollar sign."""
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        lines = part.splitlines()
+        end = _command_length(lines)
+        yield Example("\n".join(lines[:end]), "\n".join(lines[end:]))
+
+
+def _command_length(lines: list[str]) -> int:
+    """Counts the lines of a command: up to a here-document's end, or without an open quote."""
+    if "<<" in lines[0]:
+        return lines.index("END") + 1
+    for number, line in enumerate(lines, 1):
+        if not line.endswith("\\") and "\n".join(lines[:number]).count("'") % 2 == 0:
+            return number
+    raise ValueError(lines)
+
+
+def is_shown(printed: str, shown: str) -> bool:
+    """Returns True if the page shows this output; … matches any text, white space is ignored."""
+    pattern = ".*".join(map(re.escape, re.sub(r"\s", "", shown).split("…")))
+    return re.fullmatch(pattern, re.sub(r"\s", "", printed), re.S) is not None

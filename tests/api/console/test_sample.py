@@ -12,8 +12,8 @@ import pytest
 
 from gleanery.api.console import sample as console_sample
 from gleanery.storage.reviews.sample import SampledOutput
+from tests.support.api_examples import EXAMPLES
 from tests.support.console import PERSON, ConsoleClient
-from tests.support.examples import EXAMPLES
 from tests.support.outputs import output
 from tests.support.service import Client, Service
 

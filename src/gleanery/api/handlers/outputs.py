@@ -55,10 +55,10 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     )
     parts = [await with_links(context, part) for part in page.parts]
     address, next_page_parameters = context.services.settings.address, context.next_page_parameters
-    return _page_response(address, group, next_page_parameters, parts, page.next_cursor)
+    return page_response(address, group, next_page_parameters, parts, page.next_cursor)
 
 
-def _page_response(
+def page_response(
     base: str,
     group: str,
     next_page_parameters: tuple[tuple[str, str], ...],
@@ -109,7 +109,7 @@ def _batched_response(
     if items is None:
         return None
     address, next_page_parameters = services.settings.address, query.next_page_parameters
-    return _page_response(address, group, next_page_parameters, (items,), page.next_cursor)
+    return page_response(address, group, next_page_parameters, (items,), page.next_cursor)
 
 
 BATCHED_PAGE = BatchedPage(
