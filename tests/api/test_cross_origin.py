@@ -18,7 +18,7 @@ import pytest
 from gleanery.api import cross_origin, openapi
 from gleanery.api.app import ALL_OPERATIONS, OPERATIONS, build_app
 from gleanery.api.asgi import AsgiApp, Message
-from gleanery.api.operation import Operation
+from gleanery.api.operation import Operation, Resource
 from gleanery.settings import Settings
 from tests.support import raw_http as raw
 from tests.support.examples import examples, is_shown
@@ -319,7 +319,7 @@ def test_a_session_of_the_console_cannot_be_sent(app: Client) -> None:
 
 def test_every_header_of_the_api_is_listed() -> None:
     shared = [operation for operation in OPERATIONS if not is_left_out(operation)]
-    document = openapi.document(shared, Settings())
+    document = openapi.document([Resource(operations=tuple(shared))], Settings())
     rows = [row for methods in document["paths"].values() for row in methods.values()]
     responses = [*document["components"]["responses"].values()]
     responses += [response for row in rows for response in row["responses"].values()]
