@@ -13,9 +13,9 @@ import pytest
 from typer import Context
 from typer.main import get_group
 
+from checks import settings_page
 from gleanery import __version__
 from gleanery.cli import app
-from gleanery.cli.service import settings_page
 from gleanery.client.sessions import FORMATS
 from gleanery.models.responses import AuditAction
 from gleanery.security import tokens
