@@ -74,7 +74,7 @@ def groups(
             print_rows(
                 ("Group", "Outputs", "Jobs", "Last change"),
                 (_group_row(each) for each in client.groups()),
-                empty="There is no group: gleanery push creates one.",
+                empty="There are no groups: gleanery push creates one.",
             )
 
 
@@ -125,7 +125,7 @@ def fields(
 ) -> None:
     """Show how often each field is filled, with which values, and where that has changed.
 
-    The column Drift has the usual share and the one of the newest scrape, if they differ clearly.
+    The column Drift shows the usual share and that of the newest scrape, if they differ clearly.
     The JSON also has the newest scrapes and a suggested JSON Schema.
     """
     with open_client(url, token_file) as client, known_group(client, group):
@@ -236,7 +236,7 @@ def _version_rows(versions: Iterable[Version]) -> Iterator[tuple[str, ...]]:
 
 def _version_fields(version: Version) -> list[_ThreeCells]:
     if version.change == "update" and version.fields is None:
-        return [("(the version before is no longer kept)", "", "")]
+        return [("(the previous version is no longer kept)", "", "")]
     return [_changed_field(field) for field in version.fields or ()] or [("", "", "")]
 
 
@@ -251,7 +251,7 @@ def open_group(group: GroupName, url: Url = None, token_file: TokenFile = None) 
     """Open the page of a group in the console, in a browser.
 
     The page shows the jobs and outputs of the group, and their reviews. The command prints its
-    address, and only prints it on a machine without a browser.
+    address. On a machine without a browser, it does nothing else.
     """
     with open_client(url, token_file) as client, known_group(client, group):
         client.group(group)

@@ -195,7 +195,9 @@ def login(
     ] = None,
     token_file: Annotated[
         str | None,
-        typer.Option("--token-file", metavar="FILE", help="File with the token; - is a pipe."),
+        typer.Option(
+            "--token-file", metavar="FILE", help="File with the token; - is standard input."
+        ),
     ] = None,
     allow_http: Annotated[
         bool,
@@ -263,4 +265,4 @@ def logout() -> None:
     The token itself stays valid: gleanery token revoke revokes it.
     """
     file = remove_credentials()
-    typer.echo("There is no login." if file is None else f"Removed {file}.")
+    typer.echo("You are not logged in." if file is None else f"Removed {file}.")

@@ -38,7 +38,9 @@ app.add_typer(keys_app, name="keys")
 T = TypeVar("T")
 STANDARD_STREAM = Path("-")
 _NOTICE_SECONDS = 5.0  # nodes look for a pending restore each second
-_RUNNING_NODES = "Nodes that run answer 503 until this command has ended. They need no restart."
+_RUNNING_NODES = (
+    "Running nodes answer 503 until this command has ended. They do not need a restart."
+)
 _POSTGRES = (
     "Nothing to do: PostgreSQL reuses the space of deleted rows itself (autovacuum). To give it "
     "back to the disk, run VACUUM FULL or pg_repack."
@@ -194,7 +196,7 @@ def compact_command(
     """Give the unused space in the SQLite database back to the disk, while the service runs.
 
     A database that was created by an earlier version is rewritten once, as with --full. For that,
-    stop the service. It needs free space of twice the size of the data.
+    stop the service. That needs free disk space of twice the size of the data.
     """
     if settings.database is not None:
         typer.echo(_POSTGRES)
@@ -270,7 +272,8 @@ def rotate_keys(settings: Settings) -> None:
 def retire_keys(
     settings: Settings,
     now: Annotated[
-        bool, confirmation("now", "Do not wait for links to expire, because the old key is stolen.")
+        bool,
+        confirmation("now", "Do not wait for links to expire: for an old key that was stolen."),
     ] = False,
 ) -> None:
     """Remove old keys from secret.key, when the links to files that they signed have expired.

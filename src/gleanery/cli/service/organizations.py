@@ -98,7 +98,9 @@ def _deletions(settings: Settings) -> Table:
 @settings_options("data", "database")
 def rename_organization(
     name: Name,
-    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="Name that no other has.")],
+    new_name: Annotated[
+        str, typer.Argument(metavar="NEW_NAME", help="Name that no other organization has.")
+    ],
     settings: Settings,
 ) -> None:
     """Rename an organization. Its tokens and its data stay as they are."""
@@ -163,9 +165,7 @@ def create_token(
         str, option("organization", "Name of the organization. It is created if it is new.")
     ],
     settings: Settings,
-    name: Annotated[
-        str | None, option("name", "Name that token list shows, such as the client's.")
-    ] = None,
+    name: Annotated[str | None, option("name", "Name that gleanery token list shows.")] = None,
     scopes: Annotated[
         str, option("scopes", f"Scopes, separated by commas: {', '.join(tokens.SCOPES)}.")
     ] = _DEFAULT_SCOPES,
@@ -320,7 +320,9 @@ def show_usage(
     ] = None,
     days: Annotated[
         int,
-        typer.Option("--days", min=1, max=usage.KEPT_DAYS, help="Days to add up, with today."),
+        typer.Option(
+            "--days", min=1, max=usage.KEPT_DAYS, help="Number of days to add up, including today."
+        ),
     ] = 30,
     storage: Annotated[
         bool,
@@ -331,7 +333,7 @@ def show_usage(
     """Show the requests, the bytes, the outputs and the stored bytes of each organization.
 
     The services store these numbers about once a minute. They measure the stored bytes once an hour
-    to once a day, which depends on their number. Days are days in UTC. Example:
+    to once a day, depending on how many there are. Days are days in UTC. Example:
     gleanery usage --days 7 --json
     """
     work = partial(_read_usage, organization, timestamps.now() // usage.DAY - days + 1, storage)

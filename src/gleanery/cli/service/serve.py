@@ -104,7 +104,7 @@ def _check_schema(settings: Settings) -> None:
     found = f"has schema {schema.number}" if schema.number else "is empty"
     typer.echo(f"The database {found}. This program needs schema {needed}.")
     if migrations.is_newer_and_compatible(engine, schema):
-        typer.echo("A service of this program can go on until it is upgraded.")
+        typer.echo("A service with this version of the program can go on until it is upgraded.")
     pending = migrations.pending(engine, schema.number)
     for line in _lines("Pending", pending):
         typer.echo(line)
