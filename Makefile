@@ -247,7 +247,7 @@ client: $(VENV)/.dev
 
 reference: $(VENV)/.dev
 	$(BIN)/python -m gleanery.api.reference > docs/reference.md
-	$(BIN)/python -m gleanery.cli.service.settings_page docs/settings.md
+	$(BIN)/python checks/settings_page.py docs/settings.md
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gleanery needs Python 3.11 or newer; name one with make PYTHON=…")'

@@ -110,7 +110,7 @@ class Service:
     def workers(self) -> list[int]:
         """Return the worker processes of a supervisor; empty if one process does it all."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(pid) for pid in children if "worker_program" in _command_line(pid)]
+        return [int(pid) for pid in children if "gleanery.server.worker" in _command_line(pid)]
 
     @property
     def token(self) -> str:

@@ -111,7 +111,7 @@ def test_only_serve_and_migrate_accept_a_newer_schema_that_is_compatible(
     assert difference in run_successfully("migrate", *options)
     assert run_successfully("migrate", "--check", *options).splitlines() == [
         f"The database has schema {NEWEST + 1}. This program needs schema {NEWEST}.",
-        "A service of this program can go on until it is upgraded.",
+        "A service with this version of the program can go on until it is upgraded.",
     ]
     assert schema_number(settings) == NEWEST + 1
 

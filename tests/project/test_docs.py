@@ -1,10 +1,11 @@
-"""Checks of the documentation: settings, commands, code map, links, the example of a new route."""
+"""Checks of the documentation: settings, commands, code map, links, the examples of changes."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import get_args
@@ -13,14 +14,14 @@ import pytest
 from typer import Context
 from typer.main import get_group
 
+from checks import settings_page
 from gleanery import __version__
 from gleanery.cli import app
-from gleanery.cli.service import settings_page
 from gleanery.client.sessions import FORMATS
 from gleanery.security import tokens
 from gleanery.service.resources.audit.models import AuditAction
 from gleanery.settings import table
-from tests.support.process import Running, free_port, gleanery
+from tests.support.process import Running, environment, free_port, gleanery
 from tests.support.service import Client
 
 ROOT = Path(__file__).parent.parent.parent
@@ -186,6 +187,39 @@ def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
             assert stranger.get("/v1/organization").status_code == 401
             assert "/v1/organization" in stranger.get("/openapi.json").json()["paths"]
             assert "/v1/organization" in stranger.get("/docs").text
+
+
+@pytest.mark.thorough
+def test_the_example_of_a_new_option_is_all_it_takes(tmp_path: Path) -> None:
+    """Applied to a copy, the diff passes the linter, its own test and the tests of the help."""
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Add an option to a command\n")[1]
+    diff = section.split("```diff\n")[1].split("```")[0]
+    for folder in ("docs", "faults", "src", "tests"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    subprocess.run(["git", "apply"], input=diff, cwd=tmp_path, text=True, check=True)
+    changed = re.findall(r"^\+\+\+ b/(.+)$", diff, re.M)
+    for check in (("check",), ("format", "--check")):
+        run_module(tmp_path, "ruff", *check, "--no-cache", *changed)
+    run_module(
+        *(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
+        *("tests/cli/data/test_groups_and_reviews.py", "tests/cli/data/test_help.py"),
+        *("-k", "a_limit or (test_help and groups)"),
+    )
+
+
+def run_module(folder: Path, *arguments: str) -> None:
+    variables = environment(PYTHONPATH=str(folder / "src"))
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_command_prints_its_version() -> None:

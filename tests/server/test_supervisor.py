@@ -31,7 +31,7 @@ pytestmark = pytest.mark.thorough
 MAIN = "from gleanery.cli import main; main()"
 NO_WORKER_STARTS = (
     "-c",
-    f"import gleanery.server.worker_process as module; module._PROGRAM = 'no.such.module'; {MAIN}",
+    f"import gleanery.server.supervisor as module; module._PROGRAM = 'no.such.module'; {MAIN}",
 )
 SIGHUP_IGNORED = (
     "-c",

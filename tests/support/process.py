@@ -189,7 +189,7 @@ class Running:
 
     def workers(self) -> list[int]:
         """Process ids of the workers."""
-        return children(self.process.pid, b"worker_program")
+        return children(self.process.pid, b"gleanery.server.worker")
 
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:

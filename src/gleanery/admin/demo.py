@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from gleanery.admin import sample_images
+from gleanery.admin import sample
 from gleanery.admin.sample import Deletion, Event, Review, Sample, Scrape, first_repriced
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
@@ -109,7 +109,7 @@ async def _store_sample(
     assert grant is not None
     now, vault = timestamps.now(), open_vault(settings.secret_key, settings.key_file)
     database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
-    images = await sample_images.store(database, open_blobs(settings.blobs_location), now)
+    images = await sample.store_images(database, open_blobs(settings.blobs_location), now)
     await _replay(database, Sample(images).events(), now, progress)
     await records.store(COOKIES, database, vault, _cookies(now), now, actor)
     await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)

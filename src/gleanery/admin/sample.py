@@ -1,15 +1,21 @@
-"""The history of a sample organization: a month of scrapes, reviews and deletions."""
+"""A sample organization: a month of scrapes, reviews and deletions, and images of the products."""
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from gleanery.blobs import Blobs
 from gleanery.service.resources.files.models import FileIn
 from gleanery.service.resources.outputs.models import Output
 from gleanery.service.resources.reviews.models import ReviewIn
+from gleanery.storage.database import Database
+from gleanery.storage.files import uploads
 
 SHOP, HOMES, NEWS = "shop-prices", "property-listings", "news"
 _BATCH = 200
@@ -28,7 +34,15 @@ _MARKETS = (
 )
 _MAKERS = ("Aldwin", "Brightline", "Corvo", "Dalmar", "Estrela", "Fjord", "Hakone")
 _THINGS = ("kettle", "desk lamp", "backpack", "rain jacket", "headphones", "coffee grinder")
-COLOURS = ("black", "sand", "forest green", "slate", "red")
+_COLOURS = {
+    "black": (34, 36, 40),
+    "sand": (214, 190, 150),
+    "forest green": (38, 92, 66),
+    "slate": (96, 110, 128),
+    "red": (190, 52, 48),
+}
+"""Colours of products and their images, as red, green and blue."""
+_IMAGE_SIZE = 160
 _STREETS = ("Mill Lane", "Station Road", "Harbour Street", "Rue Verte", "Lindenallee")
 
 
@@ -118,7 +132,7 @@ class Sample:
     def _product(self, number: int) -> Output:
         pick = self._random.choice
         country, region, domain, currency = pick(_MARKETS)
-        maker, thing, colour = pick(_MAKERS), pick(_THINGS), pick(COLOURS)
+        maker, thing, colour = pick(_MAKERS), pick(_THINGS), pick(tuple(_COLOURS))
         page = f"https://www.{maker.lower()}.example/{domain}/p/{10_000 + number}"
         return Output(
             job_id=f"catalogue-{domain}",
@@ -181,7 +195,7 @@ class Sample:
 
 def first_repriced() -> Output:
     """Return an output with several versions."""
-    events = Sample(dict.fromkeys(COLOURS, "0" * 32)).events()
+    events = Sample(dict.fromkeys(_COLOURS, "0" * 32)).events()
     return next(
         event.outputs[0]
         for event in events
@@ -221,3 +235,57 @@ _REVIEWS = (
     _review(2.2, NEWS, "Jonas Weber", "front-pages", "rejected", "Half are adverts."),
     _review(0.4, SHOP, "Mira Holm", "catalogue-uk", "approved", ""),
 )
+
+
+async def store_images(database: Database, blobs: Blobs, now: int) -> dict[str, str]:
+    """Store an image for each colour, and return the ids of the files."""
+    return {colour: await _store_image(database, blobs, colour, now) for colour in _COLOURS}
+
+
+async def _store_image(database: Database, blobs: Blobs, colour: str, now: int) -> str:
+    content = _png(_COLOURS[colour])
+    key = await uploads.begin(database, now)
+    await blobs.put(key, "image/png", _stream(content), len(content))
+    name = f"{colour.replace(' ', '-')}.png"
+    upload = uploads.Upload(
+        checksum=hashlib.sha256(content).digest(),
+        size=len(content),
+        file_type="image/png",
+        source_url=f"https://images.example/{name}",
+        etag="1",
+        filename=name,
+    )
+    file = await uploads.finish(database, key, upload, now)
+    return file.id.hex()
+
+
+async def _stream(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def _png(colour: tuple[int, int, int]) -> bytes:
+    """Return a square of the colour on a light ground, brighter towards the top."""
+    rows = b"".join(_row(y, colour) for y in range(_IMAGE_SIZE))
+    header = struct.pack(">IIBBBBB", _IMAGE_SIZE, _IMAGE_SIZE, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
+
+
+def _row(y: int, colour: tuple[int, int, int]) -> bytes:
+    light = 1.25 - 0.5 * y / _IMAGE_SIZE
+    inside = bytes(min(255, round(part * light)) for part in colour)
+    edge = _IMAGE_SIZE // 5
+    if not edge <= y < _IMAGE_SIZE - edge:
+        return b"\0" + b"\xf2\xf3\xf5" * _IMAGE_SIZE
+    return (
+        b"\0" + b"\xf2\xf3\xf5" * edge + inside * (_IMAGE_SIZE - 2 * edge) + b"\xf2\xf3\xf5" * edge
+    )
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return (
+        struct.pack(">I", len(content))
+        + kind
+        + content
+        + struct.pack(">I", zlib.crc32(kind + content))
+    )

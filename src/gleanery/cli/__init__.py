@@ -1,7 +1,8 @@
-"""The ``gleanery`` command: its subcommands, its start and its exit."""
+"""The ``gleanery`` command: its start, its standard streams and its exit."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -15,10 +16,8 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from gleanery import __version__
-from gleanery.cli.arguments import check_arguments
 from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
-from gleanery.cli.encoding import escape_unprintable_output, use_utf8
-from gleanery.cli.usage import UsageError, explain, has_shown_help
+from gleanery.cli.usage import UsageError, check_arguments, explain, has_shown_help
 from gleanery.errors import GleaneryError, SettingsError, Unavailable
 from gleanery.settings import (
     environment_warnings,
@@ -28,7 +27,6 @@ from gleanery.settings import (
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
 _INTERRUPTED = 130
-
 app = typer.Typer(
     name="gleanery",
     cls=LazyCommands,
@@ -60,9 +58,9 @@ def gleanery(
 
 def main() -> None:
     """Run the command. An error that the user can fix prints one sentence, not a traceback."""
-    use_utf8()
+    _use_utf8()
     _replace_closed_streams()
-    escape_unprintable_output()
+    _escape_unprintable_output()
     _unwind_on_signals()
     try:
         check_arguments(sys.argv[1:], os.environ)
@@ -75,6 +73,37 @@ def main() -> None:
     except Exception:
         sys.excepthook(*sys.exc_info())  # a traceback, or a line of the log in a service
         sys.exit(_FAILED)
+
+
+def _use_utf8() -> None:
+    """Start the command again in UTF-8 mode, if the locale has another encoding.
+
+    Python decodes arguments and variables before the first line of a program, so only a new start
+    changes how. It keeps the process id. Worker processes inherit the variable.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and sys.executable:
+        program = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execve(sys.executable, program, os.environ | {"PYTHONUTF8": "1"})  # noqa: S606
+
+
+def _replace_closed_streams() -> None:
+    """Open the null device for each standard stream that the caller has closed.
+
+    Python sets such a stream to None. The null device also takes its file descriptor, which a
+    database file or a socket would get otherwise. Worker processes inherit it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
+def _escape_unprintable_output() -> None:
+    """Let characters that the terminal cannot show appear as escape sequences."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _unwind_on_signals() -> None:
@@ -124,19 +153,6 @@ def _option_variables(command: Any) -> Iterator[str]:
         for name in command.list_commands(context):
             with suppress(MissingService):
                 yield from _option_variables(command.resolve_command(context, [name])[1])
-
-
-def _replace_closed_streams() -> None:
-    """Open the null device for each standard stream that the caller has closed.
-
-    Python sets such a stream to None. The null device also takes its file descriptor, which a
-    database file or a socket would get otherwise. Worker processes inherit it.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            stream = open(os.devnull, mode)  # noqa: SIM115
-            os.set_inheritable(stream.fileno(), True)
-            setattr(sys, name, stream)
 
 
 def _message(error: Exception) -> str:

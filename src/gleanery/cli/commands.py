@@ -22,9 +22,11 @@ class Row(NamedTuple):
 
 
 DATA_COMMANDS = {
-    "login": Row("login", "Store the address of a service and a token for the other commands."),
-    "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
-    "groups": Row("groups", "List the groups, or the jobs of one group."),
+    "login": Row(
+        "connection", "Store the address of a service and a token for the other commands."
+    ),
+    "logout": Row("connection", "Remove the address and the token that gleanery login has stored."),
+    "groups": Row("browse", "List the groups, or the jobs of one group."),
     "push": Row(
         "push",
         "Store the items of a file, or of a pipe, in a group. Items that are stored already stay.",
@@ -37,18 +39,18 @@ DATA_COMMANDS = {
         "Write the outputs of a group to a file, each once. The file appears when it is complete.",
     ),
     "history": Row(
-        "history",
+        "browse",
         "List the versions of an output, newest first, with the fields that each has changed.",
     ),
     "fields": Row(
-        "fields",
+        "browse",
         "Show how often each field is filled, with which values, and where that has changed.",
     ),
     "reviews": Row("reviews", "List the latest review of each job of a group, or show one review."),
     "sample": Row("reviews", "List outputs of a job for a review, each with a reason."),
     "approve": Row("reviews", "Approve the present outputs of a job, or give another review."),
     "reject": Row("reviews", "Reject the present outputs of a job, or request changes."),
-    "open": Row("browser", "Open the page of a group in the console, in a browser."),
+    "open": Row("browse", "Open the page of a group in the console, in a browser."),
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."
     ),
@@ -58,34 +60,35 @@ SERVICE_COMMANDS = {
         "serve", "Run the service on SQLite under --data, or on PostgreSQL with --database."
     ),
     "demo": Row(
-        "demo", "Run the service with a sample organization, and print a token and commands to try."
+        "serve",
+        "Run the service with a sample organization, and print a token and commands to try.",
     ),
     "migrate": Row(
         "serve", "Update the database schema. The command serve does this at its start."
     ),
     "backup": Row(
-        "backups", "Copy the SQLite database and its files into FILE while the service runs."
+        "maintenance", "Copy the SQLite database and its files into FILE while the service runs."
     ),
     "restore": Row(
-        "backups",
+        "maintenance",
         "Restore a backup into a folder without a database. Clients then sync everything again.",
     ),
     "restored": Row(
-        "backups",
+        "maintenance",
         "Prepare a database that another tool has restored; gleanery restore does this itself.",
     ),
     "compact": Row(
-        "compact",
+        "maintenance",
         "Give the unused space in the SQLite database back to the disk, while the service runs.",
     ),
-    "token": Row("tokens", "Create, list and revoke access tokens."),
+    "token": Row("organizations", "Create, list and revoke access tokens."),
     "organization": Row("organizations", "List, rename and delete organizations."),
     "usage": Row(
-        "usage",
+        "organizations",
         "Show the requests, the bytes, the outputs and the stored bytes of each organization.",
     ),
     "keys": Row(
-        "keys",
+        "maintenance",
         "List, rotate, retire and forget the keys that encrypt cookie and local-storage values.",
     ),
 }

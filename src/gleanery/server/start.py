@@ -16,10 +16,9 @@ from gleanery.observability import logs
 from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import open_vault
 from gleanery.server.certificates import open_certificates
-from gleanery.server.process_limits import check_open_files
 from gleanery.server.signals import exit_in_order
 from gleanery.server.supervisor import Supervisor
-from gleanery.server.worker import BACKLOG, create_worker, run_in_event_loop
+from gleanery.server.worker import BACKLOG, check_open_files, create_worker, run_in_event_loop
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.engines import create_engine, open_engine

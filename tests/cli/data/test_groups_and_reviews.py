@@ -107,13 +107,13 @@ def test_a_sample_leads_to_an_approval_of_what_was_seen(
     lines = done.stdout.splitlines()
     assert lines[::4] == ["1. random", "2. random", "3. random"]
     shown = [line.removeprefix("   output ") for line in lines[1::4]]
-    assert "3 of 3 outputs, by the seed s." in done.stderr
+    assert "3 of 3 outputs, chosen with the seed s." in done.stderr
     again = json.loads(gleanery("sample", "shop-prices", "uk", "--seed", "s", "--json").stdout)
     assert [one["output"]["output_id"] for one in again["sample"]] == shown
     assert lines[2] == f"   {again['sample'][0]['output']['source_url']}"
     assert lines[3] == f"   n: {again['sample'][0]['output']['data']['n']}"
     stored.store("shop-prices", _output(1) | {"data": {"n": 11}})
-    line = done.stderr.strip().partition("If they are right: gleanery ")[2]
+    line = done.stderr.strip().partition("If they are right, run: gleanery ")[2]
     assert gleanery(*line.split()).returncode == 0
     items = stored.items("shop-prices")
     assert {item["data"]["n"]: item["is_approved"] for item in items} == {
@@ -163,7 +163,7 @@ def test_an_approval_of_nothing_is_visible(gleanery: CommandLine, stored: Client
     assert done.returncode == 0
     assert done.stdout.endswith(" 0 of 3 outputs of the job are approved.\n")
     assert done.stderr == (
-        "Nothing is approved: all outputs of the job got their values after --as-of.\n"
+        "Nothing is approved: all values of the job were stored after --as-of.\n"
     )
 
 

@@ -127,7 +127,7 @@ def test_a_logout_removes_the_login(gleanery: CommandLine, token_file: str) -> N
     gleanery("login", gleanery.url, "--token-file", token_file)
     assert gleanery("logout").stdout == f"Removed {stored(gleanery)}.\n"
     assert not stored(gleanery).exists()
-    assert gleanery("logout").stdout == "There is no login.\n"
+    assert gleanery("logout").stdout == "You are not logged in.\n"
 
 
 @pytest.mark.thorough

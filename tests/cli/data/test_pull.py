@@ -285,7 +285,9 @@ def test_a_pull_that_follows_waits_for_the_service(
     with Running("pull", "g", "-o", str(tmp_path), "-f", **variables) as running:
         running.wait_for(lambda: f"All changes are in {tmp_path}." in "".join(running.log))
         forwarder.stop()
-        running.wait_for(lambda: "The service is unavailable, waiting." in "".join(running.log))
+        running.wait_for(
+            lambda: "The service is unavailable: waiting for it." in "".join(running.log)
+        )
         client.store("g", *outputs(2))
         forwarder.start()
         running.wait_for(lambda: numbers(tmp_path) == [1, 2])

@@ -1,8 +1,12 @@
-"""The client of a command: its address and token, and the errors about its group."""
+"""The connection of commands to a service: ``gleanery login`` and ``logout``, and the client.
+
+A command takes the address and the token from its options, from variables or from the login.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,14 +16,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gleanery.cli.data.command import data_command
 from gleanery.cli.data.failures import UserError, is_about_group
 from gleanery.cli.data.output import printable
 from gleanery.cli.data.progress import Progress
 from gleanery.client.configuration import (
     TOKEN_VARIABLE,
     URL_VARIABLE,
+    Credentials,
     is_loopback,
+    normalize,
     read_credentials,
+    remove_credentials,
+    resolve,
+    write_credentials,
 )
 from gleanery.client.errors import ClientError, NotFound
 from gleanery.client.filters import View
@@ -28,12 +38,14 @@ from gleanery.values import suggestions
 if TYPE_CHECKING:
     from gleanery.client import Client
 
+
+app = typer.Typer()
+
 SHORT_WORK_RETRIES = 2
 """A person waits about a second for the error of a service that does not run."""
 LONG_WORK_RETRIES = 8
 """Long work survives half a minute without the service, such as its restart."""
 _MAX_TOKEN_BYTES = 4096
-
 GroupName = Annotated[
     str, typer.Argument(metavar="GROUP", help="Name of a group; gleanery groups lists them.")
 ]
@@ -61,6 +73,7 @@ TokenFile = Annotated[
         "of gleanery login.",
     ),
 ]
+_DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 @contextmanager
@@ -163,3 +176,93 @@ def read_token(source: str) -> str:
         place = "Standard input" if source == "-" else source
         raise UserError(f"{place} must contain one token, and nothing else: see --token-file")
     return token
+
+
+@data_command(
+    app,
+    "login",
+    examples=(
+        "gleanery login",
+        "gleanery login https://gleanery.example",
+        "gleanery login https://gleanery.example --token-file token.txt",
+        "pass show gleanery | gleanery login https://gleanery.example",
+    ),
+)
+def login(
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="[URL]", help=f"Address of the service, such as {_DEFAULT_URL}."),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            "--token-file", metavar="FILE", help="File with the token; - is standard input."
+        ),
+    ] = None,
+    allow_http: Annotated[
+        bool,
+        typer.Option(
+            "--allow-http",
+            help="Allow http:// to another machine, although the network can read the token.",
+        ),
+    ] = False,
+) -> None:
+    """Store the address of a service and a token for the other commands.
+
+    The command asks for what is missing, and checks the token with the service. A token is never
+    an argument, because other users of the machine could read it.
+    """
+    address = normalize(url or _ask_url())
+    if address.startswith("http:") and not is_loopback(address) and not allow_http:
+        raise UserError(
+            "The token would cross the network unencrypted: use https://, or give --allow-http"
+        )
+    credentials = resolve(address, _choose_token(token_file))
+    _check_token(credentials)
+    file = write_credentials(credentials)
+    typer.echo(f"Logged in to {address}. The token is stored in {file}.")
+    _warn_of_variables(address)
+    typer.echo("Next, list your groups: gleanery groups")
+
+
+def _ask_url() -> str:
+    default = os.environ.get(URL_VARIABLE) or _DEFAULT_URL
+    if not sys.stdin.isatty():
+        return default
+    return str(typer.prompt("Address of the service", default=default, err=True))
+
+
+def _choose_token(token_file: str | None) -> str:
+    if token_file is not None:
+        return read_token(token_file)
+    if not sys.stdin.isatty():
+        return read_token("-")
+    return str(typer.prompt("Token (it is not shown)", hide_input=True, err=True))
+
+
+def _check_token(credentials: Credentials) -> None:
+    """Raise an error if the service does not know the token."""
+    from gleanery.client import Client
+
+    with Client(credentials.url, credentials.token, max_retries=1) as client:
+        client.check()
+
+
+def _warn_of_variables(address: str) -> None:
+    """Name the variables that the other commands prefer to this login."""
+    names = [TOKEN_VARIABLE] if TOKEN_VARIABLE in os.environ else []
+    url = os.environ.get(URL_VARIABLE)
+    if url is not None and normalize(url) != address:
+        names.append(URL_VARIABLE)
+    for name in names:
+        typer.echo(f"The variable {name} overrides this login: unset it to use the login", err=True)
+
+
+@data_command(app, "logout", examples=("gleanery logout",))
+def logout() -> None:
+    """Remove the address and the token that gleanery login has stored.
+
+    The token itself stays valid: gleanery token revoke revokes it.
+    """
+    file = remove_credentials()
+    typer.echo("You are not logged in." if file is None else f"Removed {file}.")

@@ -130,7 +130,7 @@ def export(
             "--view",
             metavar="VIEW",
             rich_help_panel=_FILTERS,
-            help="approved: each output in its last approved version, also if it has a newer "
+            help="approved: each output in its last approved version, even if it has a newer "
             "value. Default: full.",
         ),
     ] = None,
@@ -147,7 +147,7 @@ def export(
         typer.Option(
             "--data",
             metavar="FORM",
-            help="In tables: columns, one for each key of data, or json, one with its JSON text.",
+            help="In tables: columns (one for each key of data) or json (one with JSON text).",
         ),
     ] = "columns",
     limit: Annotated[
@@ -171,7 +171,7 @@ def export(
         bool,
         typer.Option(
             "--no-escape-formulas",
-            help="CSV: write no apostrophe before text that a spreadsheet would run as a formula.",
+            help="CSV: put no apostrophe before text that a spreadsheet would run as a formula.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -188,7 +188,7 @@ def export(
     if target == "-":
         _check_stream(chosen, as_json)
     if approved and not_approved:
-        raise UserError("Every output is approved or not: give --approved or --not-approved")
+        raise UserError("--approved and --not-approved exclude each other: give one of them")
     if view == "approved" and (approved or not_approved):
         option = "--approved" if approved else "--not-approved"
         raise UserError(f"--view approved has only approved versions: leave out {option}")
@@ -251,7 +251,9 @@ def _destination(
 def _check_stream(format_: FormatName, as_json: bool) -> None:
     """Raise UserError if standard output cannot take the outputs."""
     if as_json:
-        raise UserError("Standard output cannot be both the outputs and a report: leave out --json")
+        raise UserError(
+            "Standard output cannot take both the outputs and a report: leave out --json"
+        )
     if format_ == "parquet" and sys.stdout.isatty():
         raise UserError("A terminal cannot show Parquet: give a file with -o")
 

@@ -41,8 +41,8 @@ def require_program(command: Sequence[str]) -> None:
         raise UserError("The command to run is missing: give it after --")
     if shutil.which(command[0]) is None:
         raise UserError(
-            "The command to run is not found: its name is the first word after --, and options of "
-            "the lease stand before --"
+            "The command to run was not found: put its name directly after --, and the options of "
+            "the lease before --"
         )
 
 

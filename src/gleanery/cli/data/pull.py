@@ -94,7 +94,7 @@ def pull(
 
     Each line of a file is one change: a created, updated or deleted output. The command stores its
     position, so it can be stopped at any time. You can delete files after you have used them.
-    With --json it prints a line for each file. A folder has one view.
+    With --json it prints a line for each file. All files of a folder have the same view.
     """
     if state is not None and not state.parent.is_dir():
         raise UserError(f"The folder {state.parent} does not exist: create it first")
@@ -266,7 +266,9 @@ class Pull:
         """Wait before the next attempt, and say so once."""
         if self._failures == 0:
             self._has_said_waiting = False
-            self._progress.note(join_sentences(str(error), "The service is unavailable, waiting."))
+            self._progress.note(
+                join_sentences(str(error), "The service is unavailable: waiting for it.")
+            )
         with self._signals.allowed():
             time.sleep(backoff(self._failures))
         self._failures += 1

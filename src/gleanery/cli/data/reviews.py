@@ -40,14 +40,14 @@ _MAX_MEMBERS = 5  # of an output in a sample
 _MAX_CHANGES = 20
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Job, as gleanery groups GROUP shows.")]
-Comment = Annotated[str, typer.Option("--comment", metavar="TEXT", help="Reason.")]
+Comment = Annotated[str, typer.Option("--comment", metavar="TEXT", help="Reason for the review.")]
 AsOf = Annotated[
     int | None,
     typer.Option(
         "--as-of",
         min=0,
         metavar="CURSOR",
-        help="Leave alone the outputs with values that were stored after this position.",
+        help="Skip outputs whose values were stored after this position.",
     ),
 ]
 OutputIds = Annotated[
@@ -61,7 +61,7 @@ FindingTexts = Annotated[
     typer.Option(
         "--finding",
         metavar="ID:PATH:NOTE",
-        help="What is wrong in an output; without PATH, in the whole output. Repeat it for more.",
+        help="What is wrong in an output, at PATH or as a whole. Repeat the option for more.",
     ),
 ]
 
@@ -100,7 +100,7 @@ def reviews(
 ) -> None:
     """List the latest review of each job of a group, or show one review.
 
-    A review of single outputs is only in the history.
+    Reviews of single outputs appear only with --history.
     """
     with open_client(url, token_file) as client, known_group(client, group):
         if review_id is not None:
@@ -166,7 +166,7 @@ def sample(
     ] = 50,
     seed: Annotated[
         str | None,
-        typer.Option("--seed", metavar="TEXT", help="Get the sample of this seed again."),
+        typer.Option("--seed", metavar="TEXT", help="Repeat the sample that has this seed."),
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -189,8 +189,8 @@ def sample(
     else:
         command = f"gleanery approve {shlex.quote(group)} {shlex.quote(job)} --as-of {found.cursor}"
         typer.echo(
-            f"These are {len(found.sample)} of {found.outputs} outputs, by the seed "
-            f"{printable(found.seed)}. If they are right: {printable(command)}",
+            f"These are {len(found.sample)} of {found.outputs} outputs, chosen with the seed "
+            f"{printable(found.seed)}. If they are right, run: {printable(command)}",
             err=True,
         )
 
@@ -347,7 +347,7 @@ def _print_job(review: Review, job: Job | None, options: _Options) -> None:
     typer.echo(message)
     if job is not None and options.status == Status.approved and job.approved == 0 < job.outputs:
         typer.echo(
-            "Nothing is approved: all outputs of the job got their values after --as-of.", err=True
+            "Nothing is approved: all values of the job were stored after --as-of.", err=True
         )
 
 

@@ -48,7 +48,7 @@ Profile = Annotated[
 ]
 Group = Annotated[
     str | None,
-    typer.Option("--group", metavar="GROUP", help="Group whose local storage is meant."),
+    typer.Option("--group", metavar="GROUP", help="Group that the local storage belongs to."),
 ]
 Page = Annotated[
     str | None,
@@ -80,7 +80,7 @@ def list_sessions(
 ) -> None:
     """List the sessions by host and profile, without names and values.
 
-    Expired and expiring records show which logins need a person.
+    Expired and expiring records show which logins somebody must renew.
     """
     with open_client(url, token_file) as client:
         found = client.sessions(domain, profile=profile)
@@ -113,14 +113,18 @@ def import_session(
     ],
     format_: Annotated[
         str,
-        typer.Option("--format", metavar="FORMAT", help=f"auto recognises it; else {FORMATS}."),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help=f"Format of the file. auto recognises it. Others: {FORMATS}.",
+        ),
     ] = "auto",
     profile: Profile = "default",
     group: Group = None,
     page: Annotated[
         str | None,
         typer.Option(
-            "--url", metavar="URL", help="Page of the cookies, if the file does not say it."
+            "--url", metavar="URL", help="Page of the cookies, if the file does not name it."
         ),
     ] = None,
     replace: Annotated[
@@ -350,12 +354,17 @@ def lease_session(
             metavar="N",
             min=1,
             max=3600,
-            help="Time after which the lease ends if this machine fails. It is renewed until then.",
+            help="Length of the lease. It is renewed while the command runs.",
         ),
     ] = 300,
     wait: Annotated[
         float,
-        typer.Option("--wait", metavar="SECONDS", min=0, help="Longest wait for another holder."),
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Longest wait while another holder has the session.",
+        ),
     ] = 0,
     store: Annotated[
         bool, typer.Option("--store", help="Store the file, if the command has changed it.")
@@ -370,15 +379,15 @@ def lease_session(
     profile: Profile = "default",
     holder: Annotated[
         str | None,
-        typer.Option("--holder", metavar="TEXT", help="Who holds the lease, for people."),
+        typer.Option("--holder", metavar="TEXT", help="Name that people see as the holder."),
     ] = None,
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Run a command that uses a session alone, and exit with its status.
+    """Run a command with exclusive use of a session, and exit with the status of the command.
 
-    The session is in a file that only its owner can read. Its path replaces {} in the arguments,
-    and is in GLEANERY_SESSION_FILE. The file is deleted at the end.
+    The session is written to a file that only you can read. It is deleted at the end. The path of
+    the file replaces {} in the arguments. GLEANERY_SESSION_FILE contains it.
 
     Signals are passed on to the command. If the lease is lost, the command is stopped.
     """
@@ -400,7 +409,7 @@ def _require_format(format_: str) -> None:
 
 @contextmanager
 def _notes_in_message() -> Iterator[None]:
-    """Show the notes of an error, too: they say what may have happened at the service."""
+    """Show the notes of an error as well: they say what may have happened at the service."""
     try:
         yield
     except ClientError as error:

@@ -1,33 +1,66 @@
-"""``gleanery organization``: list, rename and delete organizations."""
+"""Commands on organizations: ``gleanery organization``, ``token`` and ``usage``.
+
+An organization has tokens, and login links for the console. Its usage is what it has sent, received
+and stored.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from gleanery.admin import organizations as admin
-from gleanery.cli.service.database import with_database
-from gleanery.cli.service.names import check_name
-from gleanery.cli.service.options import confirmation, option, settings_options
+from gleanery.cli.service.command import (
+    check_name,
+    confirmation,
+    option,
+    settings_options,
+    with_database,
+)
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
-from gleanery.errors import SettingsError
+from gleanery.errors import NotFound, SettingsError
+from gleanery.security import console_login, tokens
 from gleanery.settings import Settings
-from gleanery.storage import organizations
-from gleanery.storage.database import Engine
-from gleanery.storage.organizations import Counts
+from gleanery.storage import login_links, organizations, usage
+from gleanery.storage.database import Database, Engine
+from gleanery.storage.maintenance import storage_bytes
+from gleanery.storage.organizations import Counts, ListedToken, NewToken
 from gleanery.values import timestamps
 
 app = typer.Typer()
 organization_app = typer.Typer(help="List, rename and delete organizations.", no_args_is_help=True)
 app.add_typer(organization_app, name="organization")
-
+token_app = typer.Typer(help="Create, list and revoke access tokens.", no_args_is_help=True)
+app.add_typer(token_app, name="token")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the organization.")]
 _COLUMNS = ("ID", "Name", "Created", "Groups", "Outputs", "Files", "Cookies", "Local storage")
+_TOKEN_COLUMNS = (
+    "ID",
+    "Organization",
+    "Name",
+    "Scopes",
+    "Created",
+    "Expires",
+    "Last used",
+    "State",
+)
+_MAX_PERSON = 100
+_LIFETIME = re.compile(r"([1-9][0-9]{0,11})([smhd])")
+_MAX_LIFETIME_SECONDS = 100 * 365 * 86400
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DEFAULT_SCOPES = ",".join(scope for scope in tokens.SCOPES if scope in tokens.DEFAULT_SCOPES)
+_USAGE_COLUMNS = ("ID", "Organization", "Requests", "Bytes in", "Bytes out", "Outputs stored")
+_STORAGE_COLUMNS = ("Database bytes", "File bytes", "Measured on")
+_STORAGE_KEYS = ("database_bytes", "file_bytes", "measured_on")
+_USAGE_SUMS = usage.DayUsage._fields[1:]
 
 
 @organization_app.command("list")
@@ -65,7 +98,9 @@ def _deletions(settings: Settings) -> Table:
 @settings_options("data", "database")
 def rename_organization(
     name: Name,
-    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="Name that no other has.")],
+    new_name: Annotated[
+        str, typer.Argument(metavar="NEW_NAME", help="Name that no other organization has.")
+    ],
     settings: Settings,
 ) -> None:
     """Rename an organization. Its tokens and its data stay as they are."""
@@ -121,3 +156,236 @@ def _describe(counts: Counts) -> str:
         f"{pluralize(counts.files, 'file')}, {pluralize(counts.cookies, 'cookie')} and "
         f"{pluralize(counts.local_storage, 'local-storage record')}"
     )
+
+
+@token_app.command("create")
+@settings_options("data", "blobs", "database", "create")
+def create_token(
+    organization: Annotated[
+        str, option("organization", "Name of the organization. It is created if it is new.")
+    ],
+    settings: Settings,
+    name: Annotated[str | None, option("name", "Name that gleanery token list shows.")] = None,
+    scopes: Annotated[
+        str, option("scopes", f"Scopes, separated by commas: {', '.join(tokens.SCOPES)}.")
+    ] = _DEFAULT_SCOPES,
+    expires_in: Annotated[
+        str | None,
+        option("expires-in", "Lifetime, such as 12h or 90d; without it the token does not expire."),
+    ] = None,
+) -> None:
+    """Print a new token. It cannot be shown again, because only its hash is stored."""
+    now = timestamps.now()
+    granted, expires = _parse_scopes(scopes), _parse_lifetime(expires_in, now)
+    check_name("--organization", organization)
+    if name is not None:
+        check_name("--name", name)
+
+    async def create(engine: Engine) -> tuple[NewToken, str | None]:
+        created = await organizations.create_named_token(
+            engine, organization, name, granted, now, expires
+        )
+        return created, await organizations.similar_name(engine, organization)
+
+    created, similar = with_database(settings, create, create=True)
+    if created.is_new_organization:
+        _announce_organization(organization, similar)
+    typer.echo(created.token)
+
+
+def _announce_organization(organization: str, similar: str | None) -> None:
+    typer.echo(f"Created the organization {organization}", err=True)
+    if similar is not None:
+        typer.echo(
+            f"There is also the organization {similar}: if you meant it, create a token for it, "
+            "and delete the new one with gleanery organization delete",
+            err=True,
+        )
+
+
+@token_app.command("list")
+@settings_options("data", "database")
+def list_tokens(settings: Settings) -> None:
+    """List all tokens with their ids and scopes; never the tokens themselves.
+
+    The last use is stored about once a minute.
+    """
+    table = Table(*_TOKEN_COLUMNS, box=None)
+    now = timestamps.now()
+    for token in with_database(settings, organizations.list_tokens):
+        table.add_row(
+            str(token.id),
+            Text(token.organization),
+            Text(token.name or ""),
+            ",".join(token.scopes),
+            timestamps.render_microseconds(token.created_at),
+            _time(token.expires_at),
+            _time(token.last_used_at),
+            _token_state(token, now),
+        )
+    print_table(table)
+
+
+def _time(time: int | None) -> str:
+    return "never" if time is None else timestamps.render_microseconds(time)
+
+
+def _token_state(token: ListedToken, now: int) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    is_expired = token.expires_at is not None and token.expires_at <= now
+    return "expired" if is_expired else "valid"
+
+
+@token_app.command("revoke")
+@settings_options("data", "database")
+def revoke_token(
+    token_id: Annotated[
+        int,
+        typer.Argument(
+            metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1
+        ),
+    ],
+    settings: Settings,
+) -> None:
+    """Revoke a token. Every node rejects it within seconds."""
+    now = timestamps.now()
+    with_database(settings, lambda database: organizations.revoke_token(database, token_id, now))
+    typer.echo(f"Token {token_id} is revoked.")
+
+
+@token_app.command("login-link")
+@settings_options("data", "database", "host", "port", "tls_cert", "base_url")
+def create_login_link(
+    token_id: Annotated[
+        int,
+        typer.Argument(
+            metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1
+        ),
+    ],
+    settings: Settings,
+    person: Annotated[
+        str | None,
+        option("person", "Name of the person; without it, the page asks for the name."),
+    ] = None,
+) -> None:
+    """Print a link that signs one person in to the console with the rights of a token.
+
+    It works once, within 15 minutes. The person does not learn the token. Example:
+    gleanery token login-link 7 --person "Anna Reviewer" --base-url https://data.example.com
+    """
+    if person is not None:
+        check_name("--person", person, _MAX_PERSON)
+    address, now = settings.checked_address(), timestamps.now()
+
+    async def create(engine: Engine) -> str:
+        grant = await organizations.find_grant_by_id(engine, token_id)
+        if grant is None or (grant.expires is not None and grant.expires <= now):
+            raise NotFound(("token",), f"There is no valid token {token_id}")
+        return await login_links.create(engine, grant, person, now)
+
+    secret = with_database(settings, create)
+    typer.echo(console_login.link_address(address, secret, person))
+
+
+def _parse_scopes(text: str) -> frozenset[str]:
+    scopes = frozenset(part.strip() for part in text.split(",") if part.strip())
+    unknown = sorted(scopes - tokens.SCOPES.keys())
+    if unknown or not scopes:
+        raise SettingsError(
+            f"--scopes must be one or more of {', '.join(tokens.SCOPES)}"
+            + (f"; unknown: {', '.join(unknown)}" if unknown else "")
+        )
+    return scopes
+
+
+def _parse_lifetime(text: str | None, now: int) -> int | None:
+    if text is None:
+        return None
+    match = _LIFETIME.fullmatch(text)
+    if match is None:
+        raise SettingsError("--expires-in must be a number and s, m, h or d, such as 12h or 90d")
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > _MAX_LIFETIME_SECONDS:
+        raise SettingsError("--expires-in must be at most 100 years; omit it for no expiry")
+    return now + seconds * timestamps.SECOND
+
+
+@app.command("usage")
+@settings_options("data", "database")
+def show_usage(
+    settings: Settings,
+    organization: Annotated[
+        str | None, option("organization", "Name of one organization; without it, show all.")
+    ] = None,
+    days: Annotated[
+        int,
+        typer.Option(
+            "--days", min=1, max=usage.KEPT_DAYS, help="Number of days to add up, including today."
+        ),
+    ] = 30,
+    storage: Annotated[
+        bool,
+        typer.Option("--storage", help="Measure the stored bytes now. This reads every row."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Show the requests, the bytes, the outputs and the stored bytes of each organization.
+
+    The services store these numbers about once a minute. They measure the stored bytes once an hour
+    to once a day, depending on how many there are. Days are days in UTC. Example:
+    gleanery usage --days 7 --json
+    """
+    work = partial(_read_usage, organization, timestamps.now() // usage.DAY - days + 1, storage)
+    found = with_database(settings, work)
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        print_table(_usage_table(found))
+
+
+async def _read_usage(
+    name: str | None, first_day: int, with_storage: bool, engine: Engine
+) -> list[dict[str, Any]]:
+    """Return the usage of one organization, or of all, as the command prints it as JSON."""
+    if name is not None:
+        await organizations.find(engine, name)  # raises NotFound
+    return [
+        await _read_one_usage(engine, id_, found, first_day, with_storage)
+        for id_, found in await organizations.all_names(engine)
+        if name in (None, found)
+    ]
+
+
+async def _read_one_usage(
+    engine: Engine, id_: int, name: str, first_day: int, with_storage: bool
+) -> dict[str, Any]:
+    database = engine.for_tenant(id_)
+    days = await usage.read(database, first_day)
+    found: dict[str, Any] = {"organization_id": id_, "organization": name}
+    found |= {key: sum(getattr(day, key) for day in days) for key in _USAGE_SUMS}
+    found |= dict(zip(_STORAGE_KEYS, await _read_storage(database, with_storage), strict=True))
+    found["days"] = [day._asdict() | {"day": _day(day.day)} for day in days]
+    return found
+
+
+async def _read_storage(database: Database, measures: bool) -> Sequence[int | str | None]:
+    """Return the bytes in the database and in files, and the day of the measurement."""
+    find = storage_bytes.measure if measures else usage.last_storage
+    storage = await find(database, timestamps.now() // usage.DAY)
+    if storage is None:
+        return (None, None, None)
+    return (storage.database_bytes, storage.file_bytes, _day(storage.day))
+
+
+def _day(day: int) -> str:
+    return timestamps.render_microseconds(day * usage.DAY)[:10]
+
+
+def _usage_table(found: list[dict[str, Any]]) -> Table:
+    table = Table(*_USAGE_COLUMNS, *_STORAGE_COLUMNS, box=None)
+    for one in found:
+        values = (one[key] for key in (*_USAGE_SUMS, *_STORAGE_KEYS))
+        numbers = ["-" if value is None else str(value) for value in values]
+        table.add_row(str(one["organization_id"]), Text(one["organization"]), *numbers)
+    return table

@@ -1,27 +1,39 @@
-"""``gleanery serve`` and ``gleanery migrate``."""
+"""Commands that start the service: ``gleanery serve``, ``migrate`` and ``demo``."""
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+import shutil
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
-from gleanery.cli.service.database import with_any_schema, with_database
-from gleanery.cli.service.options import all_settings_options, option, settings_options
+from gleanery.cli.service.command import (
+    all_settings_options,
+    option,
+    settings_options,
+    with_any_schema,
+    with_database,
+)
 from gleanery.cli.terminal import progress_bars
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
-from gleanery.server.start import serve
+from gleanery.server.start import bound, prepare, serve, serve_on
 from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, SchemaState
 
 app = typer.Typer()
-
 _DISTRIBUTED = "The organizations are distributed over the workers."
 _WERE_DISTRIBUTED = "The organizations were distributed already. Nothing was copied."
+_FREE_PORT = 'use a free port: gleanery demo --port 0, or make demo ARGS="--port 0"'
 
 
 @app.command("serve")
@@ -92,7 +104,7 @@ def _check_schema(settings: Settings) -> None:
     found = f"has schema {schema.number}" if schema.number else "is empty"
     typer.echo(f"The database {found}. This program needs schema {needed}.")
     if migrations.is_newer_and_compatible(engine, schema):
-        typer.echo("A service of this program can go on until it is upgraded.")
+        typer.echo("A service with this version of the program can go on until it is upgraded.")
     pending = migrations.pending(engine, schema.number)
     for line in _lines("Pending", pending):
         typer.echo(line)
@@ -115,3 +127,40 @@ def _effect_on_services(pending: Sequence[migrations.Migration], applied: int) -
 
 async def _read_schema(database: Engine) -> tuple[str, SchemaState]:
     return database.engine, await database.schema_state()
+
+
+@app.command("demo")
+@settings_options("port")
+def demo_command(
+    settings: Settings,
+    data: Annotated[
+        Path | None, option("data", "Folder for the sample; without it the sample is not kept.")
+    ] = None,
+) -> None:
+    """Run the service with a sample organization, and print a token and commands to try."""
+    with ExitStack() as stack:
+        if data is None:
+            data = Path(stack.enter_context(TemporaryDirectory(prefix="gleanery-demo-")))
+        _run_demo(Settings(data=data, port=settings.port, log_level="warning").check())
+
+
+def _run_demo(settings: Settings) -> None:
+    from gleanery.admin import demo  # serve does not need the sample
+
+    listener, settings = bound(settings, _FREE_PORT)
+    is_new = not settings.sqlite_file.exists()
+    asyncio.run(prepare(settings))
+    with progress_bars() as progress:
+        login = asyncio.run(demo.create_login(settings, is_new, progress))
+    typer.echo(demo.introduction(settings.address, login, _program()))
+    serve_on(listener, settings)
+
+
+def _program() -> str:
+    """Return this program as a shell finds it, which may not have it on its path."""
+    if shutil.which("gleanery") is not None:
+        return "gleanery"
+    own = Path(sys.argv[0])
+    if own.stem == "gleanery":
+        return shlex.quote(str(own.absolute()))
+    return f"{shlex.quote(sys.executable)} -m gleanery"

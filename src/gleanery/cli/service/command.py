@@ -1,22 +1,31 @@
-"""Command-line options, generated from the settings table.
+"""What the commands of the service share: options, checks of names, and the database.
 
-Each option is also an environment variable, except confirmations.
+The options are generated from the settings table. Each one is also an environment variable, except
+confirmations.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from gleanery.errors import SettingsError
 from gleanery.settings import Setting, Settings, table
+from gleanery.storage.database import Engine
+from gleanery.storage.engines import open_engine
 
 Command = Callable[..., None]
 _WITH_DATABASE = ("pooling", "listen_database")
+T = TypeVar("T")
+_MAX_LENGTH = 200
+_UNPRINTABLE = "Cc"  # the category of control characters
 
 
 def option(name: str, help_: str) -> Any:
@@ -85,3 +94,51 @@ def _value(row: Setting, value: Any) -> Any:
 def secret_key() -> str | None:
     """Read the key from the environment: an option would show it in the process list."""
     return os.environ.get("GLEANERY_SECRET_KEY")
+
+
+def with_database(
+    settings: Settings,
+    work: Callable[[Engine], Coroutine[Any, Any, T]],
+    create: bool = False,
+    migrate: bool = False,
+) -> T:
+    """Run the work on a database with this program's schema.
+
+    Only ``create`` allows a new database. Only ``migrate`` updates the schema of an existing one:
+    an older service may be running on it.
+    """
+
+    async def prepare_and_work(database: Engine) -> T:
+        if migrate or (create and (await database.schema_state()).number == 0):
+            await database.migrate()
+        else:
+            await database.check_schema()
+        return await work(database)
+
+    return with_any_schema(settings, prepare_and_work, create)
+
+
+def with_any_schema(
+    settings: Settings, work: Callable[[Engine], Coroutine[Any, Any, T]], create: bool = False
+) -> T:
+    """Run the work on a database with any schema. Only ``create`` allows a new database."""
+    is_new = settings.database is None and not settings.sqlite_file.exists()
+
+    async def run() -> T:
+        async with open_engine(settings, create) as database:
+            return await work(database)
+
+    result = asyncio.run(run())
+    if is_new:
+        typer.echo(f"Created a new database in {settings.data.absolute()}", err=True)
+    return result
+
+
+def check_name(option: str, name: str, max_length: int = _MAX_LENGTH) -> None:
+    """Raise SettingsError unless the name can be stored and shown in one line."""
+    is_printable = not any(unicodedata.category(letter) == _UNPRINTABLE for letter in name)
+    if not name or name != name.strip() or len(name) > max_length or not is_printable:
+        raise SettingsError(
+            f"{option} must be a name of 1 to {max_length} characters, without control "
+            "characters, and without spaces at its start or end"
+        )
