@@ -16,7 +16,7 @@ from gleanery.api.operations import Operation
 from gleanery.api.repeats import memo_of
 from gleanery.errors import Overloaded
 from gleanery.http import HeaderBlock
-from gleanery.http.head import TOKEN
+from gleanery.http.parser import TOKEN
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.values.compression import GZIP, ZSTD, Codec, StreamCompressor
 

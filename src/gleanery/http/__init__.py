@@ -3,8 +3,7 @@
 It imports nothing else of gleanery. ``docs/http-server.md`` describes it.
 """
 
-from gleanery.http.application import Application, Header, Request, unless_disconnected
-from gleanery.http.client_address import address_in, parse_address
+from gleanery.http.application import Application, Header, HeaderBlock, Request, unless_disconnected
 from gleanery.http.connection import Connection
 from gleanery.http.errors import (
     BadRequest,
@@ -21,10 +20,9 @@ from gleanery.http.errors import (
     UnsupportedTransferEncoding,
     UnsupportedVersion,
 )
-from gleanery.http.head import HeaderBlock
-from gleanery.http.limits import Limits
-from gleanery.http.registry import ConnectionRegistry, ManagedConnection
+from gleanery.http.registry import ConnectionRegistry, Limits, ManagedConnection
 from gleanery.http.server import HttpServer
+from gleanery.http.sockets import address_in, parse_address
 
 __all__ = [
     "Application",

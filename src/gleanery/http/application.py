@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gleanery.http.errors import ClientDisconnected, HttpError
-from gleanery.http.head import HeaderBlock
 
 T = TypeVar("T")
 Header = tuple[bytes, bytes]
 """Name and value of one header."""
+
+
+@dataclass(slots=True, eq=False)
+class HeaderBlock:
+    """Headers of one request, or of several in a row that sent exactly the same bytes."""
+
+    headers: Mapping[bytes, bytes]
+    memo: Any = None
+    """Cache of the application for results that it derives from the headers."""
 
 
 class Request(Protocol):

@@ -13,7 +13,7 @@ from gleanery.client.sessions import FORMATS, InvalidSession, visibility
 from gleanery.client.sessions.errors import MissingUrl
 from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
-from gleanery.http import ranges
+from gleanery.http.content import is_not_modified
 from gleanery.models.requests import SessionExport, SessionImport
 from gleanery.models.responses import AuditAbout
 from gleanery.settings import Settings
@@ -52,7 +52,7 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
     etag = await _etag(context, filter_)
     found = await _read_state(context, filter_, now)
     # A record that expires changes the document, but not the version of the records.
-    if ranges.is_not_modified(context.request.headers, etag) and not found.has_expired:
+    if is_not_modified(context.request.headers, etag) and not found.has_expired:
         return Response(b"", 304, headers=((b"etag", etag),))
     write = partial(_write, found, query, context.services.settings.max_page_bytes)
     written = await context.services.computations.run(context.organization_id, write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gleanery.api import lists
 from gleanery.api.context import AnyContext, Response
-from gleanery.http import ranges
+from gleanery.http.content import is_not_modified
 from gleanery.storage.sessions import records, versions
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.values.json_text import encode
@@ -31,7 +31,7 @@ async def read(
     scope = filter_.scope(kind.table)
     found = await versions.read_etag(database.read, database.organization_id, scope)
     etag = b'"%s"' % found.encode()
-    if ranges.is_not_modified(context.request.headers, etag):
+    if is_not_modified(context.request.headers, etag):
         return Response(b"", 304, headers=((b"etag", etag),))
     page = await records.read(
         kind,
