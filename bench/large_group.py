@@ -18,7 +18,7 @@ from bench import dataset
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
 from gleanery.models.requests import Output
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.security import tokens
 from gleanery.settings import Settings
 from gleanery.storage import organizations

@@ -13,7 +13,7 @@ from gleanery.api import content_coding
 from gleanery.api.context import Response
 from gleanery.api.operations import OPERATIONS
 from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.values.compression import GZIP, ZSTD, Codec
 from tests.support.compression import DECOMPRESS, zstd
 

@@ -16,7 +16,7 @@ from gleanery.models.batches import from_outputs
 from gleanery.models.requests import Output
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.security import console_login, tokens
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings

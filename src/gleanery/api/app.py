@@ -20,9 +20,8 @@ from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
 from gleanery.api.service_metrics import observe_service
 from gleanery.api.table_exports import TableExports
-from gleanery.background.sweep import Sweep
+from gleanery.background.sweep import Sweep, UsageStore
 from gleanery.background.token_use import TokenUse
-from gleanery.background.usage import UsageStore
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.http import ConnectionRegistry, Limits
@@ -31,9 +30,7 @@ from gleanery.observability import logs, telemetry
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.observability.worker_metrics import EXPIRED_RECORDS, EXPIRING_RECORDS
 from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
-from gleanery.scheduling.fair_thread import FairThread
-from gleanery.scheduling.limits import ConcurrencyLimit
-from gleanery.scheduling.scheduler import RequestScheduler
+from gleanery.scheduling.fair_shares import ConcurrencyLimit, FairThread, RequestScheduler
 from gleanery.security import console_login
 from gleanery.security.vault import create_vault
 from gleanery.settings import Settings

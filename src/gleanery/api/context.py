@@ -17,9 +17,7 @@ from gleanery.http import ClientDisconnected, Header, Request, unless_disconnect
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes, UnsentResponse, no_memory
-from gleanery.scheduling.fair_thread import FairThread
-from gleanery.scheduling.limits import ConcurrencyLimit, Slot
-from gleanery.scheduling.scheduler import RequestScheduler
+from gleanery.scheduling.fair_shares import ConcurrencyLimit, FairThread, RequestScheduler, Slot
 from gleanery.security.tokens import Grant
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings

@@ -60,9 +60,9 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import cast
 
-from gleanery.http.application import HeaderBlock
-from gleanery.http.errors import (
+from gleanery.http.application import (
     ClientDisconnected,
+    HeaderBlock,
     HttpError,
     RequestTimeout,
     TooManyConnections,

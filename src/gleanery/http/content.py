@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from gleanery.http.errors import InvalidForm, PreconditionFailed, RangeNotSatisfiable
+from gleanery.http.application import InvalidForm, PreconditionFailed, RangeNotSatisfiable
 
 # --- forms with one file ------------------------------------------------------------------------
 

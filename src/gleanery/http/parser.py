@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gleanery.http.application import HeaderBlock
-from gleanery.http.errors import (
+from gleanery.http.application import (
     BadRequest,
+    HeaderBlock,
     HeadTooLarge,
     UnsupportedExpectation,
     UnsupportedMethod,

@@ -25,8 +25,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from gleanery.http.application import Application
-from gleanery.http.errors import HttpError
+from gleanery.http.application import Application, HttpError
 
 _log = logging.getLogger("gleanery.http")
 

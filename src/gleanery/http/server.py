@@ -12,8 +12,8 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from gleanery.http.application import HttpError
 from gleanery.http.connection import Connection, State
-from gleanery.http.errors import HttpError
 from gleanery.http.registry import ConnectionRegistry, EvictionOrder
 from gleanery.http.sockets import address_in, unconfirmed_bytes
 

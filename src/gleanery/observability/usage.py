@@ -1,7 +1,7 @@
 """Usage of each organization: requests, bytes of bodies, stored outputs, and the bytes it occupies.
 
 A request only adds to a dictionary. Each second, ``publish`` adds these numbers to the metrics, and
-to the usage that waits for the database. The sweep stores that usage; see ``background.usage``.
+to the usage that waits for the database. The sweep stores that usage; see ``background.sweep``.
 
 An organization has a label in the metrics while it has a slot in the memory that the workers share.
 Each worker fills its slots by its own requests. So the slots of all workers bound the labels.

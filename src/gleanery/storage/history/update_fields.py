@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gleanery.errors import NotFound
 from gleanery.models.responses import FieldChange
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage.database import Database, Row
 from gleanery.storage.history import field_changes
 from gleanery.storage.history.entries import Version

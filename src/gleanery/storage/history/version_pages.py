@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gleanery.models.responses import DeletionOut, FieldChange, VersionOut
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage.database import Database
 from gleanery.storage.history import field_changes
 from gleanery.storage.history.entries import Version

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Advance
-from gleanery.security.key_files import FINGERPRINT_BYTES
-from gleanery.security.vault import DecryptionFailed, Vault
+from gleanery.security.vault import FINGERPRINT_BYTES, DecryptionFailed, Vault
 from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.page_sizes import count_fitting

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from gleanery.errors import CursorExpired, no_group
 from gleanery.models.requests import ChangeQuery
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import FIRST_SEQ

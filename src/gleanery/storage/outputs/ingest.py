@@ -24,7 +24,7 @@ from gleanery.errors import ReferenceNotFound
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch, LargeBatch, SkippedElements
 from gleanery.models.responses import IngestResult
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.idempotency import IdempotentRequest

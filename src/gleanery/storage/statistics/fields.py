@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gleanery.errors import NotFound
 from gleanery.models.responses import Drift, FieldOut, FieldsOut, ScrapedField, ScrapeOut
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database
 from gleanery.storage.statistics import reading
