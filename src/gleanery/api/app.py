@@ -27,7 +27,7 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.observability.worker_metrics import EXPIRED_RECORDS, EXPIRING_RECORDS
 from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
 from gleanery.scheduling.fair_shares import ConcurrencyLimit, FairThread, RequestScheduler

@@ -14,7 +14,7 @@ from contextlib import suppress
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import Blobs
 from gleanery.errors import Overloaded, Unavailable
-from gleanery.observability.usage import UsageMeter
+from gleanery.observability.telemetry import UsageMeter
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage import console_sessions, metadata, usage
@@ -126,7 +126,7 @@ def _known_reason(failure: Exception) -> str | None:
     return None
 
 
-# --- usage of organizations -----------------------------------------------------------------------
+# --- usage of organizations ---------------------------------------------------------------------
 
 _ORGANIZATIONS = 500  # in one transaction
 

@@ -134,7 +134,7 @@ class _SharedWorker:
         await self._worker.close()
 
 
-# --- costly schemas -------------------------------------------------------------------------------
+# --- costly schemas -----------------------------------------------------------------------------
 
 _MEMORY_SECONDS = 60
 _MAX_COSTLY_SCHEMAS = 3  # of one organization; with more, all its schemas are costly
@@ -186,7 +186,7 @@ def _remember(entries: dict[Work, float], work: Work) -> None:
     entries[work] = now + _MEMORY_SECONDS
 
 
-# --- the schema process ---------------------------------------------------------------------------
+# --- the schema process -------------------------------------------------------------------------
 
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 _RESPONSE_SECONDS = 60.0  # wall-clock time; the process limits its own processor time

@@ -15,7 +15,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 from gleanery.errors import Overloaded
 
-# --- limits ---------------------------------------------------------------------------------------
+# --- limits -------------------------------------------------------------------------------------
 
 _FEW = 8  # concurrent requests up to which the service is not busy
 
@@ -130,7 +130,7 @@ class Slot:
         self._limit, self._organization_id = limit, organization_id
 
 
-# --- queue and semaphore --------------------------------------------------------------------------
+# --- queue and semaphore ------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -251,7 +251,7 @@ class FairSemaphore:
                 waiter.set_result(None)
 
 
-# --- work that takes much processor time ----------------------------------------------------------
+# --- work that takes much processor time --------------------------------------------------------
 
 _LARGE_WRITES = 2  # of which one organization gets one
 _WAIT_SECONDS = 30.0
@@ -301,7 +301,7 @@ class FairThread:
         return await self.run(organization_id, function, *args, **kwargs)
 
 
-# --- the start of requests ------------------------------------------------------------------------
+# --- the start of requests ----------------------------------------------------------------------
 
 _PER_ROUND = 8
 

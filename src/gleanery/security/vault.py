@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from gleanery.errors import SettingsError
 from gleanery.folders import create_private
 
-# --- storage of keys ------------------------------------------------------------------------------
+# --- storage of keys ----------------------------------------------------------------------------
 
 _KEY_BYTES = 32
 FINGERPRINT_BYTES = 4
@@ -145,7 +145,7 @@ def _decode(text: bytes) -> Sequence[bytes] | None:
     return keys if keys and all(len(key) == _KEY_BYTES for key in keys) else None
 
 
-# --- encryption -----------------------------------------------------------------------------------
+# --- encryption ---------------------------------------------------------------------------------
 
 _NONCE_BYTES = 12
 _TAG_BYTES = 16

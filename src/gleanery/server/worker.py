@@ -14,7 +14,7 @@ import uvloop
 from gleanery.api.app import App, build_app
 from gleanery.http import HttpServer
 from gleanery.observability import logs
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.observability.worker_metrics import CERTIFICATE_EXPIRY
 from gleanery.server import process_limits
 from gleanery.server.certificates import Certificates, open_certificates

@@ -20,7 +20,7 @@ from asyncio.subprocess import Process
 from contextlib import suppress
 from typing import NamedTuple
 
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery")

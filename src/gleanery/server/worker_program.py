@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import cast
 
 from gleanery.observability import logs
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.server.signals import exit_in_order
 from gleanery.server.worker import Worker, create_worker, run_in_event_loop
 from gleanery.server.worker_process import (
