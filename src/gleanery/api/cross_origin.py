@@ -26,7 +26,8 @@ from gleanery.api.context import Response
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.sending import respond
 from gleanery.http import Header, Request
-from gleanery.settings import ANY_ORIGIN, Settings
+from gleanery.setting_rows import ANY_ORIGIN
+from gleanery.settings import Settings
 
 ALLOWED_HEADERS = (
     "Authorization",

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gleanery.settings import Setting, Settings, table
+from gleanery.setting_rows import Setting
+from gleanery.settings import Settings, table
 
 Command = Callable[..., None]
 _WITH_DATABASE = ("pooling", "listen_database")
