@@ -17,7 +17,7 @@ import asyncpg
 from bench import dataset
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.security import tokens
 from gleanery.service.resources.outputs.models import Output
 from gleanery.settings import Settings

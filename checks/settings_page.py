@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from gleanery.settings import Setting, table
+from gleanery.setting_rows import Setting
+from gleanery.settings import table
 
 _START, _END = "<!-- settings -->", "<!-- end -->"
 _COLUMNS = ("option", "variable", "default", "allowed", "meaning")

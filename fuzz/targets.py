@@ -31,9 +31,8 @@ from gleanery.errors import (
     Unauthenticated,
 )
 from gleanery.http import HttpError, InvalidForm, RangeNotSatisfiable
-from gleanery.http.multipart import FileForm, FileHead
+from gleanery.http.content import FileForm, FileHead, is_not_modified, requested_range
 from gleanery.http.parser import RequestParser
-from gleanery.http.ranges import is_not_modified, requested_range
 from gleanery.http.request import HttpRequest, Transport
 from gleanery.models import fields
 from gleanery.models.batches import Batch, BatchOptions

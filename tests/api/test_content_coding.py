@@ -13,7 +13,7 @@ from gleanery.api import content_coding
 from gleanery.api.app import OPERATIONS
 from gleanery.api.response import Response
 from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.values.compression import GZIP, ZSTD, Codec
 from tests.support.compression import DECOMPRESS, zstd
 

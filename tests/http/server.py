@@ -30,7 +30,7 @@ from gleanery.http import (
     UnsupportedTransferEncoding,
     UnsupportedVersion,
 )
-from gleanery.http.tls import TlsContext
+from gleanery.http.server import TlsContext
 from tests.support.waiting import TIMEOUT_SECONDS
 
 STATUS: dict[type[HttpError], int] = {

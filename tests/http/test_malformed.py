@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gleanery.http import Limits
-from gleanery.http.head import REQUEST_LINE
-from gleanery.http.parser import RequestParser
+from gleanery.http.parser import REQUEST_LINE, RequestParser
 from tests.http.server import Client, Server, head, serving
 from tests.support.waiting import wait_until
 

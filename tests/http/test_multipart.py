@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleanery.http import InvalidForm
-from gleanery.http.multipart import FileForm, FileHead
+from gleanery.http.content import FileForm, FileHead
 
 TYPE = "multipart/form-data; boundary=xyz"
 HEAD = b'Content-Disposition: form-data; name="file"; filename="a.pdf"'

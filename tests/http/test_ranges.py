@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gleanery.http import PreconditionFailed, RangeNotSatisfiable
-from gleanery.http.ranges import (
-    ContentRange,
-    check_precondition,
-    is_not_modified,
-    requested_range,
-)
+from gleanery.http.content import ContentRange, check_precondition, is_not_modified, requested_range
 
 ETAG = b'"abc"'
 

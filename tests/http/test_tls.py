@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gleanery.http import Limits
-from gleanery.http.tls import TlsContext
+from gleanery.http.server import TlsContext
 from gleanery.server.certificates import Certificates
 from tests.http.server import PIECE, Server, head, serving
 from tests.support.certificates import connect_tls, unverified_context, write_certificate

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.observability.node_metrics import NodeMetrics
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.observability.telemetry import Telemetry
+from gleanery.observability.worker_metrics import NodeMetrics
 from tests.support.process import environment
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
@@ -21,7 +21,7 @@ WORKER = """
 import os, sys
 from pathlib import Path
 from gleanery.api.request_state import RequestState
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.observability.telemetry import Telemetry
 
 class Request:

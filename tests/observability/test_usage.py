@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gleanery.api.request_state import RequestState
-from gleanery.observability.shared_counters import SharedCounters
-from gleanery.observability.telemetry import Telemetry
-from gleanery.observability.usage import METRICS, STORAGE
+from gleanery.observability.metrics import SharedCounters
+from gleanery.observability.telemetry import STORED_BYTES, USAGE_METRICS, Telemetry
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage import usage as stored_usage
@@ -41,7 +40,7 @@ from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 pytestmark = pytest.mark.thorough
 
-NAMES = [metric.name for metric in METRICS]
+NAMES = [metric.name for metric in USAGE_METRICS]
 REQUESTS = NAMES[0]
 
 
@@ -199,7 +198,7 @@ def storage_of(url: str) -> dict[str, float]:
     """The stored bytes in the metrics, by the label of the organization."""
     with Client(url, None) as client:
         text = client.get("/metrics").text
-    pairs = re.findall(rf'^{STORAGE.name}{{organization="(\w+)"}} (.*)$', text, re.M)
+    pairs = re.findall(rf'^{STORED_BYTES.name}{{organization="(\w+)"}} (.*)$', text, re.M)
     assert len(pairs) == len(dict(pairs))
     return {label: float(value) for label, value in pairs}
 
@@ -373,7 +372,7 @@ def test_the_workers_show_the_same_stored_bytes_and_no_sum() -> None:
 
 
 def stored_by_label(telemetry: Telemetry) -> dict[str, float]:
-    [samples] = [found for metric, found in telemetry.usage.collect() if metric == STORAGE]
+    [samples] = [found for metric, found in telemetry.usage.collect() if metric == STORED_BYTES]
     return {name.split('"')[1]: value for name, value in samples}
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.scheduling.fair_shares import FairSemaphore
 
 
 def one_slot() -> FairSemaphore:

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_queue import FairQueue
-from gleanery.scheduling.limits import ConcurrencyLimit, Slot
-from gleanery.scheduling.scheduler import RequestScheduler
+from gleanery.scheduling.fair_shares import ConcurrencyLimit, FairQueue, RequestScheduler, Slot
 
 # --- slots ----------------------------------------------------------------------------------------
 

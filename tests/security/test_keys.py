@@ -16,7 +16,7 @@ import apsw
 import httpx2
 import pytest
 
-from gleanery.security import key_files
+from gleanery.security import vault
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import key_rotation
 from tests.support.databases import execute_sql
@@ -224,7 +224,7 @@ def test_records_of_profiles_partitions_and_origins_are_rotated(tmp_path: Path) 
 
 def reencrypted(data: Path) -> int:
     """Number of values that the first key of the file encrypts."""
-    first = key_files.fingerprint(key_files.KeyFile(data / "secret.key").read()[0])
+    first = vault.fingerprint(vault.KeyFile(data / "secret.key").read()[0])
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(

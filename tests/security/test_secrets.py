@@ -13,8 +13,7 @@ import pytest
 
 from gleanery.errors import SettingsError
 from gleanery.security import tokens
-from gleanery.security.key_files import KeyFile, keys_from_text
-from gleanery.security.vault import DecryptionFailed, Vault
+from gleanery.security.vault import DecryptionFailed, KeyFile, Vault, keys_from_text
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations

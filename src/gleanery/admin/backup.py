@@ -18,7 +18,7 @@ from gleanery.admin import archive
 from gleanery.admin.archive import Manifest, Output
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
-from gleanery.security.key_files import KeyFile, fingerprint, keys_from_text
+from gleanery.security.vault import KeyFile, fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot

@@ -15,7 +15,7 @@ from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.security import console_login, tokens
 from gleanery.security.tokens import COMMAND_LINE
 from gleanery.security.vault import open_vault

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
-from gleanery.security.key_files import KeyFile
-from gleanery.security.vault import Vault, open_vault
+from gleanery.security.vault import KeyFile, Vault, open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.database import Engine

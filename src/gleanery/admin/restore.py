@@ -17,7 +17,7 @@ from gleanery.admin.archive import DamagedArchive, Manifest, MemberReader
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.folders import create_private
 from gleanery.observability.progress import StartProgress
-from gleanery.security.key_files import fingerprint, keys_from_text
+from gleanery.security.vault import fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore as restored_database

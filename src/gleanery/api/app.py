@@ -17,17 +17,16 @@ from gleanery.api.readiness import Readiness
 from gleanery.api.service_metrics import observe_service
 from gleanery.api.services import Capacity, Services
 from gleanery.api.table_exports import TableExports
-from gleanery.background.sweep import Sweep
+from gleanery.background.sweep import Sweep, UsageStore
 from gleanery.background.token_use import TokenUse
-from gleanery.background.usage import UsageStore
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.observability.worker_metrics import EXPIRED_RECORDS, EXPIRING_RECORDS
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.security import console_login
 from gleanery.security.vault import create_vault
 from gleanery.service.resources.access import operations as access

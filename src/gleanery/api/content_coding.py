@@ -16,8 +16,8 @@ from gleanery.api.repeats import memo_of
 from gleanery.api.response import Response
 from gleanery.errors import Overloaded
 from gleanery.http import HeaderBlock
-from gleanery.http.head import TOKEN
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.http.parser import TOKEN
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.values.compression import GZIP, ZSTD, Codec, StreamCompressor
 
 _MIN_BYTES = 1024  # a shorter text saves no packet

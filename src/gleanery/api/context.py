@@ -9,7 +9,7 @@ from gleanery.api.request_state import RequestState
 from gleanery.api.services import Services
 from gleanery.http import ClientDisconnected, Request, unless_disconnected
 from gleanery.scheduling.byte_limits import UnsentResponse, no_memory
-from gleanery.scheduling.limits import Slot
+from gleanery.scheduling.fair_shares import Slot
 from gleanery.security.tokens import Actor, Grant
 from gleanery.storage.database import Database
 

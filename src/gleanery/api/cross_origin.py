@@ -25,7 +25,8 @@ from collections.abc import Iterable, Sequence
 from gleanery.api.operation import Operation
 from gleanery.api.response import Response, respond
 from gleanery.http import Header, Request
-from gleanery.settings import ANY_ORIGIN, Settings
+from gleanery.setting_rows import ANY_ORIGIN
+from gleanery.settings import Settings
 
 ALLOWED_HEADERS = (
     "Authorization",

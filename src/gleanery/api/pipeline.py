@@ -34,7 +34,7 @@ from gleanery.errors import (
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.observability.telemetry import CLIENT_DISCONNECTED, request_id_of
 from gleanery.scheduling.byte_limits import UNCOUNTED_BYTES, ByteReservation, no_memory
-from gleanery.scheduling.limits import Slot
+from gleanery.scheduling.fair_shares import Slot
 from gleanery.security.tokens import Grant
 from gleanery.values.compression import Codec
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from gleanery.api.repeats import BoundRequest
 from gleanery.http import Header
 from gleanery.scheduling.byte_limits import ByteReservation, UnsentBytes, UnsentResponse
-from gleanery.scheduling.limits import Slot
+from gleanery.scheduling.fair_shares import Slot
 from gleanery.security.tokens import Grant
 
 

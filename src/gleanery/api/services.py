@@ -11,9 +11,7 @@ from gleanery.api.readiness import Readiness
 from gleanery.blobs import Blobs
 from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
-from gleanery.scheduling.fair_thread import FairThread
-from gleanery.scheduling.limits import ConcurrencyLimit
-from gleanery.scheduling.scheduler import RequestScheduler
+from gleanery.scheduling.fair_shares import ConcurrencyLimit, FairThread, RequestScheduler
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine

@@ -25,7 +25,7 @@ import msgspec
 from gleanery.api.unsent_files import UnsentFiles
 from gleanery.errors import ErrorDetail, InvalidRequest, Overloaded, Unavailable
 from gleanery.folders import create_private
-from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.scheduling.fair_shares import FairSemaphore
 
 _log = logging.getLogger("gleanery")
 

@@ -3,28 +3,30 @@
 It imports nothing else of gleanery. ``docs/http-server.md`` describes it.
 """
 
-from gleanery.http.application import Application, Header, Request, unless_disconnected
-from gleanery.http.client_address import address_in, parse_address
-from gleanery.http.connection import Connection
-from gleanery.http.errors import (
+from gleanery.http.application import (
+    Application,
     BadRequest,
     ClientDisconnected,
+    Header,
+    HeaderBlock,
     HeadTooLarge,
     HttpError,
     InvalidForm,
     PreconditionFailed,
     RangeNotSatisfiable,
+    Request,
     RequestTimeout,
     TooManyConnections,
     UnsupportedExpectation,
     UnsupportedMethod,
     UnsupportedTransferEncoding,
     UnsupportedVersion,
+    unless_disconnected,
 )
-from gleanery.http.head import HeaderBlock
-from gleanery.http.limits import Limits
-from gleanery.http.registry import ConnectionRegistry, ManagedConnection
+from gleanery.http.connection import Connection
+from gleanery.http.registry import ConnectionRegistry, Limits, ManagedConnection
 from gleanery.http.server import HttpServer
+from gleanery.http.sockets import address_in, parse_address
 
 __all__ = [
     "Application",

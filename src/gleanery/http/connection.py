@@ -1,4 +1,57 @@
-"""One HTTP/1.1 connection: reads requests from a socket, and sends responses in order."""
+"""One HTTP/1.1 connection: reads requests from a socket, and sends responses in order.
+
+Theory of operation
+===================
+
+A connection answers one request at a time. ``_current`` is that request, from its admission to the
+end of its response. Bytes that arrive during that time are the rest of its body, or stay in the
+parser.
+
+``State`` says what happens to input. It only moves down its list, for these reasons::
+
+    OPEN             -> DISCARDING    malformed input, a rejection, the last response, a stop
+    OPEN, DISCARDING -> HALF_CLOSED   the client sends nothing more (eof_received)
+    any state        -> CLOSED        the socket is closed (connection_lost)
+
+``Awaited`` is derived from the state, the request, the parser and the write buffer. It tells the
+check of the timeouts, and the eviction, for what the server waits.
+
+Invariants:
+
+- At most one request is in progress, so responses have the order of the requests.
+- The next request is parsed only after the response before it, and only while the write buffer has
+  space. So a client that does not read gets no more work done.
+- At most 64 KiB of a body and 64 KiB of pipelined requests wait in memory. Above that, reading is
+  paused. ``_admit_next``, ``HttpRequest.receive`` and ``_proceed`` resume it.
+- Each admitted request ends in ``finish``; a second call has no effect. A missing or truncated
+  response closes the connection, so that the client notices it.
+- After DISCARDING, nothing is parsed. The current request still gets its response, and input is
+  read and dropped for a while, so that the client can receive it.
+- The registry holds a connection until its socket is closed and its last request has ended.
+
+Call tree of a request with a body::
+
+    data_received
+        RequestParser.add
+        _admit_next
+            RequestParser.next_request        the head; HttpError -> reject
+            _admit
+                _read_body                    what has arrived of the body
+                Application.admit
+                    HttpRequest.start -> start -> task: _run
+                    or HttpRequest.respond, HttpRequest.finish
+    data_received -> _read_body               the rest of the body
+    _run
+        Application.handle
+            HttpRequest.receive
+            HttpRequest.respond -> write
+        finish
+            _proceed -> _admit_next           in the next iteration of the event loop
+            or _close_after, abort
+
+The registry calls ``check_timeouts`` at regular intervals. At the connection limit it calls
+``close`` on a connection that is unused, or else on the first in ``eviction_order``.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +60,17 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import cast
 
-from gleanery.http.client_address import address_of
-from gleanery.http.errors import (
+from gleanery.http.application import (
     ClientDisconnected,
+    HeaderBlock,
     HttpError,
     RequestTimeout,
     TooManyConnections,
 )
-from gleanery.http.flow_control import FlowControl, unconfirmed_bytes
-from gleanery.http.head import HeaderBlock
 from gleanery.http.parser import RequestParser
-from gleanery.http.registry import ConnectionRegistry, EvictionOrder
+from gleanery.http.registry import Awaited, ConnectionRegistry, EvictionOrder, Timeouts
 from gleanery.http.request import HttpRequest
-from gleanery.http.timeouts import Awaited, Timeouts
+from gleanery.http.sockets import address_of, unconfirmed_bytes
 
 _MAX_JOINED_BYTES = 64 * 1024  # larger responses are written in parts, without a copy
 _MAX_WAITING_BYTES = 64 * 1024  # of pipelined requests; more are read after the next response
@@ -42,6 +93,47 @@ class State(Enum):
 _OPEN, _HALF_CLOSED, _CLOSED = State.OPEN, State.HALF_CLOSED, State.CLOSED
 
 _EVICTABLE = (Awaited.REQUEST, Awaited.HEAD, Awaited.CLOSE)
+
+
+class FlowControl:
+    """Pauses reading from the client, and knows when writing to it is paused."""
+
+    __slots__ = ("_drained", "_transport", "is_read_paused", "is_write_paused")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._drained: asyncio.Future[None] | None = None
+        self.is_read_paused = False
+        """True if the client cannot send at the moment."""
+        self.is_write_paused = False
+        """True if the write buffer is full, because the client reads slowly."""
+
+    def pause_reading(self) -> None:
+        if not self.is_read_paused:
+            self.is_read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.is_read_paused and not self._transport.is_closing():
+            self.is_read_paused = False
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        """Note that the write buffer is full."""
+        self.is_write_paused = True
+        self._drained = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """Note that the write buffer has space again, or that the connection is lost."""
+        self.is_write_paused = False
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    async def drain(self) -> None:
+        """Wait until the write buffer has space again."""
+        if self._drained is not None:
+            await self._drained
 
 
 class Connection(asyncio.Protocol):

@@ -10,8 +10,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from gleanery.http.application import Header
-from gleanery.http.head import HeaderBlock
+from gleanery.http.application import Header, HeaderBlock
 
 _MAX_BUFFERED_BYTES = 64 * 1024  # of a body that the application has not read yet
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -2,6 +2,7 @@
 
 A request first gets one second of processor time in the normal process. If that does not suffice,
 it runs again in another process, at a low priority. So a costly schema delays only costly ones.
+A schema that needs even more is suspended for a minute.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from math import ceil
 from typing import Any, NamedTuple
 
-from gleanery.json_schema.costs import CostMemory, Work, work_of
-from gleanery.json_schema.worker import SchemaWorker
-from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.errors import Unavailable
+from gleanery.scheduling.fair_shares import FairSemaphore
 from gleanery.values import json_text
 
 _log = logging.getLogger("gleanery")
@@ -125,3 +132,121 @@ class _SharedWorker:
 
     async def close(self) -> None:
         await self._worker.close()
+
+
+# --- costly schemas -----------------------------------------------------------------------------
+
+_MEMORY_SECONDS = 60
+_MAX_COSTLY_SCHEMAS = 3  # of one organization; with more, all its schemas are costly
+
+
+class Work(NamedTuple):
+    """One kind of request: an organization checks a schema, or data against it."""
+
+    organization_id: int
+    schema_hash: bytes
+    has_values: bool
+
+
+def work_of(organization_id: int, schema: str, has_values: bool) -> Work:
+    return Work(organization_id, sha256(schema.encode()).digest(), has_values)
+
+
+class CostMemory:
+    """Forgets everything after a minute, because costs depend on the data too.
+
+    It needs no other limit: each entry has taken a second of processor time, or much memory.
+    """
+
+    def __init__(self) -> None:
+        self._costly: dict[Work, float] = {}  # with the time at which the entry expires
+        self._too_costly: dict[Work, float] = {}
+
+    def is_costly(self, work: Work) -> bool:
+        now = time.monotonic()
+        costly = {entry for entry, expires in self._costly.items() if expires > now}
+        of_organization = sum(entry.organization_id == work.organization_id for entry in costly)
+        return work in costly or of_organization > _MAX_COSTLY_SCHEMAS
+
+    def suspended_seconds(self, work: Work) -> int:
+        """Return for how long the work is suspended; 0 if it is not."""
+        return max(0, ceil(self._too_costly.get(work, 0.0) - time.monotonic()))
+
+    def add_costly(self, work: Work) -> None:
+        _remember(self._costly, work)
+
+    def add_too_costly(self, work: Work) -> None:
+        _remember(self._too_costly, work)
+
+
+def _remember(entries: dict[Work, float], work: Work) -> None:
+    now = time.monotonic()
+    for entry in [entry for entry, expires in entries.items() if expires <= now]:
+        del entries[entry]
+    entries[work] = now + _MEMORY_SECONDS
+
+
+# --- the schema process -------------------------------------------------------------------------
+
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_RESPONSE_SECONDS = 60.0  # wall-clock time; the process limits its own processor time
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
+_NOT_RUNNING = "The schema cannot be checked now; try again"
+
+
+class SchemaWorker:
+    """A schema process; a request starts a new one if there is none. Serves one at a time."""
+
+    def __init__(self, cpu_seconds: float, niceness: int) -> None:
+        self._arguments = (str(cpu_seconds), str(niceness))
+        self._process: Process | None = None
+
+    async def send(self, request: bytes) -> bytes:
+        """Return one complete line, or nothing if the process has ended."""
+        process = await self._running_process()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        response = b""
+        try:
+            async with asyncio.timeout(_RESPONSE_SECONDS):
+                process.stdin.write(request)
+                await process.stdin.drain()
+                response = await process.stdout.readline()
+        except (OSError, ValueError, RuntimeError):
+            pass  # the process has ended or hangs, or its response is too long
+        finally:
+            if not response.endswith(b"\n"):  # the rest must not become the next response
+                await self.close()
+        return response if response.endswith(b"\n") else b""
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _running_process(self) -> Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await _start(self._arguments)
+        return self._process
+
+
+async def _start(arguments: tuple[str, ...]) -> Process:
+    """Start a process and wait until it is ready."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "gleanery.json_schema.process", *arguments),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,  # its messages could contain values
+            limit=_MAX_RESPONSE_BYTES,
+            env={name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)},
+        )
+    except OSError as error:
+        raise Unavailable(_NOT_RUNNING) from error
+    assert process.stdout is not None
+    if not await process.stdout.readline():
+        _log.error("the schema process does not start", extra={"status": await process.wait()})
+        raise Unavailable(_NOT_RUNNING)
+    return process

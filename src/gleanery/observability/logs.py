@@ -3,6 +3,8 @@
 Every JSON line is compact: no space follows a colon or a comma. So one search, such as
 ``grep '"level":"error"'``, finds the lines of requests and all others. Exceptions that nobody
 catches, and warnings of Python, are lines of the same format.
+
+Lines wait in a queue, so a slow reader of the log never delays a request.
 """
 
 from __future__ import annotations
@@ -11,20 +13,159 @@ import atexit
 import json
 import logging
 import os
+import select
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from json.encoder import encode_basestring_ascii as _json_string
+from operator import attrgetter
 from types import TracebackType
+from typing import IO, Protocol
 
-from gleanery.http import Request
-from gleanery.observability.client_address import FindClient, client_address_finder
-from gleanery.observability.log_writer import LogWriter
-from gleanery.observability.usage import Accounted
+from gleanery.http import Request, parse_address
 from gleanery.settings import Settings
+
+# --- the queue of lines -------------------------------------------------------------------------
+
+_MAX_QUEUED_BYTES = 1024 * 1024
+# Several processes write to the same pipe. A write of at most this size is not split.
+_MAX_WRITE_BYTES = select.PIPE_BUF
+_BATCH_SECONDS = 0.05  # lines of this time are written together
+
+
+class LogWriter:
+    """Writes lines to a stream, such as standard error, in a thread of its own.
+
+    A line that does not fit into the queue is dropped and counted. So is a line that cannot be
+    written, because the reader has gone or the disk is full. The stream stays a blocking file:
+    other processes share it.
+    """
+
+    def __init__(self, stream: IO[str] | None, describe_dropped: Callable[[int], bytes]) -> None:
+        self.stream = stream
+        """Takes the lines; None if nobody reads them."""
+        self.describe_dropped = describe_dropped
+        """Returns the line that reports a number of dropped lines."""
+        self._start_empty()
+        os.register_at_fork(after_in_child=self._start_empty)
+
+    def _start_empty(self) -> None:
+        """Forget the lines and the thread, which belong to the parent process after a fork."""
+        # The lock is reentrant, because a signal handler may log while the same thread does.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._lines: list[bytes] = []
+        self._queued_bytes = 0  # includes the lines that the thread is writing
+        self.dropped_lines = 0
+        self._unreported_lines = 0
+        self._is_in_line = False  # True after a write that ended inside a line
+        self._thread: threading.Thread | None = None
+
+    def write(self, line: bytes) -> None:
+        """Add a line to the queue, or drop it. Never waits."""
+        with self._lock:
+            queued_bytes = self._queued_bytes + len(line)
+            if queued_bytes > _MAX_QUEUED_BYTES or not (self._thread or self._start_thread()):
+                self._drop(1)
+                return
+            self._queued_bytes = queued_bytes
+            if not self._lines:
+                self._changed.notify_all()
+            self._lines.append(line)
+
+    def flush(self, seconds: float) -> None:
+        """Wait until all lines are written, but not longer than this."""
+        with self._lock:
+            self._changed.wait_for(lambda: not self._queued_bytes, seconds)
+
+    def _start_thread(self) -> bool:
+        """Start the thread that writes. Return False if the system refuses."""
+        thread = threading.Thread(target=self._run, name="log", daemon=True)
+        with suppress(RuntimeError):  # too many threads, or the interpreter is ending
+            thread.start()
+            self._thread = thread
+        return self._thread is not None
+
+    def _drop(self, lines: int) -> None:
+        with self._lock:
+            self.dropped_lines += lines
+            self._unreported_lines += lines
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._changed.wait_for(lambda: self._lines)
+            time.sleep(_BATCH_SECONDS)
+            with self._lock:
+                lines, self._lines = self._lines, []
+            are_written = [self._write(batch) for batch in _batches(lines)]
+            if all(are_written):
+                self._report_dropped()
+            with self._lock:
+                self._queued_bytes -= sum(map(len, lines))
+                self._changed.notify_all()
+
+    def _report_dropped(self) -> None:
+        lines = self._unreported_lines
+        if lines and self._write([self.describe_dropped(lines)]):
+            with self._lock:
+                self._unreported_lines -= lines
+
+    def _write(self, lines: Sequence[bytes]) -> bool:
+        """Write the lines. Return False if they are dropped."""
+        descriptor = _descriptor(self.stream)
+        if descriptor is None:
+            return True
+        rest = b"\n" * self._is_in_line + b"".join(lines)
+        try:
+            while rest:
+                written = _write_some(descriptor, rest)
+                self._is_in_line = rest[written - 1 : written] != b"\n"
+                rest = rest[written:]
+        except OSError:  # the pipe is closed, or the disk is full
+            self._drop(len(lines))
+            return False
+        return True
+
+
+def _descriptor(stream: IO[str] | None) -> int | None:
+    """Return the file descriptor of a stream; None if it has none, or is closed."""
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _write_some(descriptor: int, data: bytes) -> int:
+    """Write at least one byte. Another process may have made the shared file non-blocking."""
+    while True:
+        try:
+            return os.write(descriptor, data)
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
+
+
+def _batches(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Split the lines into batches that are written at once."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        if batch and size + len(line) > _MAX_WRITE_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += len(line)
+    if batch:
+        yield batch
+
+
+# --- the log of the service ---------------------------------------------------------------------
 
 _log = logging.getLogger("gleanery.request")
 _service_log = logging.getLogger("gleanery")
@@ -163,6 +304,46 @@ def _is_terminal() -> bool:
 
 
 _writer = LogWriter(sys.stderr, partial(_describe_dropped, _JsonFormatter()))
+
+
+# --- the lines of requests ----------------------------------------------------------------------
+
+
+class Accounted(Protocol):
+    """What the pipeline notes about a request in ``request.state``."""
+
+    organization: int | None
+    """None if the request has no valid token and no valid link."""
+    token: int | None
+    received_bytes: int
+    sent_bytes: int
+    stored_outputs: int
+    admitted: float
+    """Reading of the performance counter at the admission."""
+    idle_seconds: float
+    """Seconds in which the request waited for its client, or for a change."""
+
+
+FindClient = Callable[[Request], bytes]
+"""Returns the address of the client that sent a request."""
+
+
+def client_address_finder(settings: Settings) -> FindClient:
+    """Return the rule: behind a proxy the address that the proxy reports, else the socket's."""
+    return _forwarded_address if settings.behind_proxy else attrgetter("client_address")
+
+
+def _forwarded_address(request: Request) -> bytes:
+    """Return the last address of X-Forwarded-For; the proxy's own if it is missing or invalid.
+
+    A proxy appends the address of its client. A client can send the other entries itself.
+    """
+    header = request.headers.get(b"x-forwarded-for")
+    if header is None:
+        return request.client_address
+    last = header.rpartition(b",")[2].strip().decode("ascii", "replace")
+    return parse_address(last) or request.client_address
+
 
 RequestLog = Callable[[Request, str, int, float, bytes], None]
 """Writes the line of a request: takes the request, its operation, status, seconds and id."""

@@ -1,16 +1,23 @@
-"""Metrics of each worker. Every worker publishes its own, so any of them can render all.
+"""Metrics of the workers and of their node. Any worker can render those of all workers.
 
-A gauge has one sample per worker, with the label ``worker``. A counter is summed over the workers.
+Every worker publishes its numbers. A gauge has one sample per worker, with the label ``worker``. A
+counter is summed over the workers. The process has metrics under the names that Prometheus' clients
+use. The node has a version, replaced workers and free disk space.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 
-from gleanery.observability.metrics import Metric, Sample
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery import __version__
+from gleanery.observability.metrics import Metric, Sample, SharedCounters
 
 STARTED = "process_start_time_seconds"
 EXPIRED_RECORDS = "gleanery_session_records_expired"
@@ -123,3 +130,84 @@ class WorkerMetrics:
             metric = COUNTERS[position]
             total = sum(segment.counters[position] for segment in segments)
             yield metric, [(metric.name, total)]
+
+
+# --- the process --------------------------------------------------------------------------------
+
+_MEMORY = Path("/proc/self/statm")
+_DESCRIPTORS = Path("/proc/self/fd")
+
+
+def observe_process(metrics: WorkerMetrics) -> None:
+    """Register the metrics of this process. Some need Linux."""
+    started = time.time()
+    metrics.observe(STARTED, lambda: started)
+    metrics.observe("process_max_fds", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if _MEMORY.exists():
+        metrics.observe("process_resident_memory_bytes", _resident_bytes)
+        metrics.observe("process_open_fds", lambda: len(os.listdir(_DESCRIPTORS)))
+
+
+def _resident_bytes() -> float:
+    return int(_MEMORY.read_text().split()[1]) * resource.getpagesize()
+
+
+# --- the node -----------------------------------------------------------------------------------
+
+_INFO = Metric("gleanery_info", "gauge", "Always 1; the label is the version of the program.")
+_RESTARTS = Metric("gleanery_worker_restarts_total", "counter", "Workers that were replaced.")
+_DISK_FREE = Metric("gleanery_disk_free_bytes", "gauge", "Free disk space for the service.")
+_MAX_READING_SECONDS = 10.0  # a file system that does not answer for this time has no sample
+
+
+class NodeMetrics:
+    """Collects the metrics that are the same in every worker."""
+
+    def __init__(self, counters: SharedCounters, folders: Mapping[str, Path]) -> None:
+        self._counters = counters
+        self._free_space = {label: _FreeSpace(folder) for label, folder in folders.items()}
+
+    def refresh(self) -> None:
+        for free_space in self._free_space.values():
+            free_space.refresh()
+
+    def collect(self) -> Iterator[tuple[Metric, Iterable[Sample]]]:
+        yield _INFO, [(f'{_INFO.name}{{version="{__version__}"}}', 1.0)]
+        yield _RESTARTS, [(_RESTARTS.name, self._counters.restarts)]
+        free = {label: one.free_bytes() for label, one in self._free_space.items()}
+        yield (
+            _DISK_FREE,
+            [
+                (f'{_DISK_FREE.name}{{folder="{label}"}}', number)
+                for label, number in free.items()
+                if number is not None
+            ],
+        )
+
+
+class _FreeSpace:
+    """Free space of a folder, read in a thread because a network file system may not answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: tuple[float, float] | None = None  # the bytes, and the time of the reading
+        self._thread: threading.Thread | None = None
+
+    def refresh(self) -> None:
+        """Start a reading, unless the last one still waits for the file system."""
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._read, name="free space", daemon=True)
+            with suppress(RuntimeError):  # too many threads: the next call tries again
+                thread.start()
+                self._thread = thread
+
+    def free_bytes(self) -> float | None:
+        """Return the bytes of the last reading; None if there is none, or it is too old."""
+        if self._found is None or time.monotonic() - self._found[1] > _MAX_READING_SECONDS:
+            return None
+        return self._found[0]
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the folder does not exist
+            state = os.statvfs(self._folder)
+            self._found = float(state.f_bavail * state.f_frsize), time.monotonic()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_queue import FairQueue
+from gleanery.scheduling.fair_shares import FairQueue
 
 UNCOUNTED_BYTES = 64 * 1024
 """Bodies and responses up to this size are limited by the number of requests."""

@@ -13,8 +13,7 @@ from dataclasses import replace
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.observability import logs
-from gleanery.security.key_files import KeyFile
-from gleanery.security.vault import open_vault
+from gleanery.security.vault import KeyFile, open_vault
 from gleanery.server.certificates import open_certificates
 from gleanery.server.signals import exit_in_order
 from gleanery.server.supervisor import Supervisor

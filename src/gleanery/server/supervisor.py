@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.server.signals import handle_signals
 from gleanery.server.worker import LENGTH, STARTED, WorkerStart
 from gleanery.settings import Settings

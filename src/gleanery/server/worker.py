@@ -27,7 +27,7 @@ from gleanery.api.app import App, build_app
 from gleanery.errors import SettingsError
 from gleanery.http import HttpServer
 from gleanery.observability import logs
-from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.metrics import SharedCounters
 from gleanery.observability.worker_metrics import CERTIFICATE_EXPIRY
 from gleanery.server.certificates import Certificates, open_certificates
 from gleanery.server.signals import exit_in_order, handle_signals

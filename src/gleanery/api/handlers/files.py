@@ -24,8 +24,13 @@ from gleanery.errors import (
     UnsupportedMedia,
     no_file,
 )
-from gleanery.http import InvalidForm, ranges
-from gleanery.http.multipart import FileForm
+from gleanery.http import InvalidForm
+from gleanery.http.content import (
+    FileForm,
+    check_precondition,
+    is_not_modified,
+    requested_range,
+)
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload
 from gleanery.storage.database import Database
 from gleanery.storage.files import cleanup, records, uploads
@@ -202,12 +207,12 @@ async def _send_file(
         (b"content-disposition", _attachment(file.filename)),
         (b"content-security-policy", _FILE_POLICY),
     ]
-    ranges.check_precondition(context.request.headers, etag)
-    if ranges.is_not_modified(context.request.headers, etag):
+    check_precondition(context.request.headers, etag)
+    if is_not_modified(context.request.headers, etag):
         return Response(b"", 304, headers=tuple(headers))
     is_head = context.request.method == "HEAD"
     range_headers = {} if is_head else context.request.headers  # HEAD describes the whole file
-    part = ranges.requested_range(range_headers, etag, file.size)
+    part = requested_range(range_headers, etag, file.size)
     if part.is_partial:
         headers.append((b"content-range", part.header))
     if not is_head:

@@ -17,7 +17,8 @@ from gleanery.client.sessions import FORMATS, InvalidSession, visibility
 from gleanery.client.sessions.errors import MissingUrl
 from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
-from gleanery.http import Header, ranges
+from gleanery.http import Header
+from gleanery.http.content import is_not_modified
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.models import (
@@ -124,7 +125,7 @@ async def read(
     scope = filter_.scope(kind.table)
     found = await versions.read_etag(database.read, database.organization_id, scope)
     etag = b'"%s"' % found.encode()
-    if ranges.is_not_modified(context.request.headers, etag):
+    if is_not_modified(context.request.headers, etag):
         return Response(b"", 304, headers=((b"etag", etag),))
     page = await records.read(
         kind,
@@ -175,7 +176,7 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
     etag = await _etag(context, filter_)
     found = await _read_state(context, filter_, now)
     # A record that expires changes the document, but not the version of the records.
-    if ranges.is_not_modified(context.request.headers, etag) and not found.has_expired:
+    if is_not_modified(context.request.headers, etag) and not found.has_expired:
         return Response(b"", 304, headers=((b"etag", etag),))
     write = partial(_write, found, query, context.services.settings.max_page_bytes)
     written = await context.services.computations.run(context.organization_id, write)

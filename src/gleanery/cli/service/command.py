@@ -17,7 +17,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from gleanery.errors import SettingsError
-from gleanery.settings import Setting, Settings, table
+from gleanery.setting_rows import Setting
+from gleanery.settings import Settings, table
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import open_engine
 

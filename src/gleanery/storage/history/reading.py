@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 from gleanery.errors import no_output
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage import metadata, page_sizes
 from gleanery.storage.database import Database, Row
 from gleanery.storage.files.references import decode_item

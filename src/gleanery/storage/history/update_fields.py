@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.storage.database import Database, Row
 from gleanery.storage.history import field_changes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.errors import NotFound, VersionExpired
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage.database import Database
 from gleanery.storage.history.entries import Version
 from gleanery.storage.history.reading import ChainEnd, KeptVersion, read_versions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.service.resources.history.models import DeletionOut, FieldChange, VersionOut
 from gleanery.storage.database import Database
 from gleanery.storage.history import field_changes

@@ -16,9 +16,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gleanery.observability.progress import Advance
-from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.tokens import COMMAND_LINE
-from gleanery.security.vault import DecryptionFailed, Vault
+from gleanery.security.vault import FINGERPRINT_BYTES, DecryptionFailed, Vault
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction

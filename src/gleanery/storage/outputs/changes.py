@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import CursorExpired, no_group
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.service.resources.changes.models import ChangeQuery
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction

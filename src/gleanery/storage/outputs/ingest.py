@@ -23,7 +23,7 @@ from functools import partial
 from gleanery.errors import ReferenceNotFound
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch, LargeBatch, SkippedElements
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.service.resources.outputs.models import IngestResult
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.group_lock import Clock

@@ -18,7 +18,7 @@ import msgspec
 from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
 from gleanery.models import batches
 from gleanery.models.batches import LargeBatch, SkippedElements
-from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.scheduling.fair_shares import FairSemaphore
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput
 from gleanery.storage.outputs.rules import Rules
 from gleanery.storage.statistics.shapes import Field, FieldTable

@@ -15,7 +15,7 @@ from gleanery.json_schema.validator import (
     SchemaViolation,
 )
 from gleanery.models.batches import Batch
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage.database import Database
 from gleanery.storage.group_lock import IDENTITY_FORMAT
 

@@ -11,8 +11,7 @@ from typing import Any
 import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.scheduling.fair_semaphore import FairSemaphore
-from gleanery.scheduling.limits import GroupedLimit
+from gleanery.scheduling.fair_shares import FairSemaphore, GroupedLimit
 from gleanery.storage.database import PoolState
 from gleanery.storage.postgres.connect_errors import short_reason
 from gleanery.storage.postgres.connecting import Hosts, Watch, end

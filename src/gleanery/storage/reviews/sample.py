@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage import group_lock, metadata, page_sizes
 from gleanery.storage.database import Database, Row
 from gleanery.storage.files.references import decode_item

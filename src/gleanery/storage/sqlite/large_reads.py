@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 
 from gleanery.errors import Unavailable
-from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.scheduling.fair_shares import FairSemaphore
 from gleanery.storage.database import Row
 from gleanery.storage.sqlite.connections import OpenFiles, connect_reader
 

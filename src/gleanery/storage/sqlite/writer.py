@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import Unavailable
-from gleanery.scheduling.fair_queue import FairQueue
+from gleanery.scheduling.fair_shares import FairQueue
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.sqlite.connections import OpenFiles

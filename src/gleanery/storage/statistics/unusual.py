@@ -13,7 +13,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from gleanery.scheduling.fair_thread import FairThread
+from gleanery.scheduling.fair_shares import FairThread
 from gleanery.storage.database import Database
 from gleanery.storage.statistics import reading
 from gleanery.storage.statistics.documents import CountedField, JobFields

@@ -1,12 +1,16 @@
-"""The IP address of the other end of a connection."""
+"""What the system knows about a socket: the client's address, and bytes it has not received."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import ipaddress
 import socket
+import struct
+import termios
 from functools import lru_cache
 
+_NUMBER = struct.Struct("i")  # answer of the system to TIOCOUTQ
 _UNKNOWN = b"unknown"
 _MAX_LENGTH = 45  # of an IPv6 address that ends with an IPv4 address
 _SO_PEERNAME = 28  # of Linux
@@ -57,3 +61,18 @@ def _parse(text: str) -> bytes:
     except ValueError:
         return b""
     return b"" if "%" in text else str(address).encode("ascii")
+
+
+def unconfirmed_bytes(transport: asyncio.Transport) -> int:
+    """Return the bytes that the system has not sent, or whose receipt is not confirmed.
+
+    A transport has no socket when TLS is closed, shortly before its protocol is told.
+    """
+    connected = transport.get_extra_info("socket")
+    if connected is None:
+        return 0
+    try:
+        answer = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_NUMBER.size))
+    except OSError:  # only Linux knows this of a socket
+        return 0
+    return int(_NUMBER.unpack(answer)[0])
