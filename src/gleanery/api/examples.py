@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gleanery import __version__
 from gleanery.security import tokens
+from gleanery.version import __version__
 
 SERVICE_URL = "https://gleanery.example.com"
 """Address in the examples. It is not that of a real service, where these links would get 404."""

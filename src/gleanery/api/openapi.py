@@ -11,7 +11,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from gleanery import __version__
 from gleanery.api import binding, error_responses
 from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
@@ -20,6 +19,7 @@ from gleanery.models.requests import OutputIn
 from gleanery.models.responses import ErrorDetailOut
 from gleanery.security import tokens
 from gleanery.settings import Settings
+from gleanery.version import __version__
 
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"

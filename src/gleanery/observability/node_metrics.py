@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from gleanery import __version__
 from gleanery.observability.metrics import Metric, Sample
 from gleanery.observability.shared_counters import SharedCounters
+from gleanery.version import __version__
 
 _INFO = Metric("gleanery_info", "gauge", "Always 1; the label is the version of the program.")
 _RESTARTS = Metric("gleanery_worker_restarts_total", "counter", "Workers that were replaced.")

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
-from gleanery.client.exports.errors import ExportFailed, InvalidExport
+from gleanery.client.exports.errors import ExportFailed, InvalidExport, already_exists
 from gleanery.client.exports.temporary_files import (
     TemporaryFile,
     create_file,
@@ -264,12 +264,6 @@ def _check_path(path: Path, overwrite: bool) -> None:
         raise InvalidExport(f"The folder {path.parent} does not exist. Create it first")
     if path.exists() and not overwrite:
         raise already_exists(str(path))
-
-
-def already_exists(name: str) -> InvalidExport:
-    return InvalidExport(
-        f"{name} exists already: choose another name, or give overwrite=True to replace it"
-    )
 
 
 def _keep_permissions(old: Path, new: Path) -> None:
