@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
-    from gleanery.client._async.export_pages import AsyncExportPages
+    from gleanery.client._async.exports import AsyncExportPages
     from gleanery.client._async.leases import AsyncLease
     from gleanery.client._async.pager import AsyncChangePager, AsyncOutputPager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
-    from gleanery.client._sync.export_pages import ExportPages
+    from gleanery.client._sync.exports import ExportPages
     from gleanery.client._sync.leases import Lease
     from gleanery.client._sync.pager import ChangePager, OutputPager, Pager
     from gleanery.client._sync.sessions import Session
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gleanery.client.exports import ExportError, ExportFailed, ExportReport, InvalidExport
+    from gleanery.client.files import FileChanged
     from gleanery.client.models import (
         Change,
         Creation,
@@ -66,30 +67,29 @@ if TYPE_CHECKING:
         Update,
         Version,
     )
+    from gleanery.client.pages import RecordList
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
-    from gleanery.client.record_lists import RecordList
-    from gleanery.client.session_documents import SessionExport
     from gleanery.client.session_models import (
         ChangedLease,
         ImportResult,
         NewCookie,
         NewEntry,
+        SessionExport,
         SessionSummary,
         StoredCookie,
         StoredEntry,
         WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
-    from gleanery.client.uploads import FileChanged
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
-    "_async.export_pages": ["AsyncExportPages"],
+    "_async.exports": ["AsyncExportPages"],
     "_async.leases": ["AsyncLease"],
     "_async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
-    "_sync.export_pages": ["ExportPages"],
+    "_sync.exports": ["ExportPages"],
     "_sync.leases": ["Lease"],
     "_sync.pager": ["ChangePager", "OutputPager", "Pager"],
     "_sync.sessions": ["Session"],
@@ -115,6 +115,7 @@ _MODULES = {
         "Unavailable",
     ],
     "exports": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
+    "files": ["FileChanged"],
     "models": [
         "Change",
         "Creation",
@@ -139,21 +140,20 @@ _MODULES = {
         "Update",
         "Version",
     ],
+    "pages": ["RecordList"],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
-    "record_lists": ["RecordList"],
-    "session_documents": ["SessionExport"],
     "session_models": [
         "ChangedLease",
         "ImportResult",
         "NewCookie",
         "NewEntry",
+        "SessionExport",
         "SessionSummary",
         "StoredCookie",
         "StoredEntry",
         "WriteCounts",
     ],
     "sync": ["SyncBatch", "SyncState"],
-    "uploads": ["FileChanged"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
