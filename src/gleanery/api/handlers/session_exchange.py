@@ -10,8 +10,8 @@ from gleanery.api import binding
 from gleanery.api.context import RequestContext, Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
+from gleanery.client.sessions.document import JSON, Format
 from gleanery.client.sessions.errors import MissingUrl
-from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
 from gleanery.http import ranges
 from gleanery.models.requests import SessionExport, SessionImport
