@@ -1,7 +1,7 @@
 """The Python client library: reads, stores and exports data over HTTP, and converts sessions.
 
-It imports nothing from the rest of Gleanery. Names are imported on first use, so that a program
-that needs one of them does not load the others.
+Of the rest of Gleanery, it imports only the base class of its errors. Names are imported on first
+use, so that a program that needs one of them does not load the others.
 """
 
 from __future__ import annotations
