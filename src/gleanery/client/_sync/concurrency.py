@@ -64,7 +64,7 @@ class Repetition:
     """Calls a function again and again, until it returns None instead of the seconds to wait."""
 
     def __init__(self, step: Callable[[], float | None]) -> None:
-        import threading  # on first use
+        import threading  # only leases need it
 
         self._step = step
         self._stopped = threading.Event()

@@ -25,6 +25,11 @@ try:
 except ImportError:  # Windows: files of killed processes stay
     fcntl = None  # type: ignore[assignment]
 
+STANDARD_OUTPUT = ("-", "/dev/stdout")
+_COPY_BYTES = 1024 * 1024
+# Some file systems have no hard links.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
 _NAME_CHARACTERS = 50  # of the file's name in a temporary name; file systems allow 255 bytes
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without locks, such as some network drives."""
@@ -130,12 +135,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-STANDARD_OUTPUT = ("-", "/dev/stdout")
-_COPY_BYTES = 1024 * 1024
-# Some file systems have no hard links.
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Sink(Protocol):
