@@ -83,17 +83,17 @@ if TYPE_CHECKING:
     from gleanery.client.sync import SyncBatch, SyncState
 
 _MODULES = {
-    "_async.client": ["AsyncClient"],
-    "_async.exports": ["AsyncExportPages"],
-    "_async.leases": ["AsyncLease"],
-    "_async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
-    "_async.sessions": ["AsyncSession"],
-    "_sync.client": ["Client"],
-    "_sync.exports": ["ExportPages"],
-    "_sync.leases": ["Lease"],
-    "_sync.pager": ["ChangePager", "OutputPager", "Pager"],
-    "_sync.sessions": ["Session"],
-    "errors": [
+    "gleanery.client._async.client": ["AsyncClient"],
+    "gleanery.client._async.exports": ["AsyncExportPages"],
+    "gleanery.client._async.leases": ["AsyncLease"],
+    "gleanery.client._async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
+    "gleanery.client._async.sessions": ["AsyncSession"],
+    "gleanery.client._sync.client": ["Client"],
+    "gleanery.client._sync.exports": ["ExportPages"],
+    "gleanery.client._sync.leases": ["Lease"],
+    "gleanery.client._sync.pager": ["ChangePager", "OutputPager", "Pager"],
+    "gleanery.client._sync.sessions": ["Session"],
+    "gleanery.client.errors": [
         "ApiError",
         "ClientError",
         "Conflict",
@@ -114,9 +114,9 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "exports": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
-    "files": ["FileChanged"],
-    "models": [
+    "gleanery.client.exports": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
+    "gleanery.client.files": ["FileChanged"],
+    "gleanery.client.models": [
         "Change",
         "Creation",
         "DeletedOutput",
@@ -140,9 +140,9 @@ _MODULES = {
         "Update",
         "Version",
     ],
-    "pages": ["RecordList"],
-    "pushes": ["ItemError", "PushFailed", "PushReport"],
-    "session_models": [
+    "gleanery.client.pages": ["RecordList"],
+    "gleanery.client.pushes": ["ItemError", "PushFailed", "PushReport"],
+    "gleanery.client.session_models": [
         "ChangedLease",
         "ImportResult",
         "NewCookie",
@@ -153,7 +153,7 @@ _MODULES = {
         "StoredEntry",
         "WriteCounts",
     ],
-    "sync": ["SyncBatch", "SyncState"],
+    "gleanery.client.sync": ["SyncBatch", "SyncState"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -237,9 +237,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sessions":
+        return import_module("gleanery.client.sessions")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:
