@@ -1,7 +1,7 @@
 """Generates the synchronous client from the asynchronous one; with ``--check`` only compares.
 
-The asynchronous code is the source. ``background.py`` and ``concurrency.py`` are written by hand in
-both packages. Modules of integrations are generated in the same way.
+The asynchronous code is the source. ``concurrency.py`` is written by hand in both packages. Modules
+of integrations are generated in the same way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MODULES = {
     _SOURCE / "integrations/logins/async_login.py": "sync_login.py",
     _SOURCE / "integrations/playwright/async_api.py": "sync_api.py",
 }
-_BY_HAND = {"__init__.py", "background.py", "concurrency.py"}
+_BY_HAND = {"__init__.py", "concurrency.py"}
 _REPLACEMENTS = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gleanery.version import __version__
+
 if TYPE_CHECKING:
     from gleanery.client import AsyncClient, Client, ClientError
-
-__version__ = "0.1.0"
 
 __all__ = ["AsyncClient", "Client", "ClientError", "__version__"]
 

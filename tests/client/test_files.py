@@ -347,7 +347,7 @@ _DOWNLOAD = """
 import os, sys
 import httpx2
 from gleanery import Client
-from gleanery.client.downloads import _PartFile
+from gleanery.client.files import _PartFile
 
 write = _PartFile.write
 def write_and_wait(self, piece):

@@ -131,7 +131,7 @@ def test_outputs_are_read_as_tables(
 def test_a_table_without_its_library_says_what_to_install(
     reader: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "gleanery.client.exports.frames", raising=False)
+    monkeypatch.delitem(sys.modules, "gleanery.client.exports.arrow", raising=False)
     monkeypatch.delitem(sys.modules, "gleanery.client.exports.arrow", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ExportError, match=r"pip install 'gleanery\[pandas\]'"):

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 import apsw
 import msgspec
 
-from gleanery import __version__
 from gleanery.admin import archive
 from gleanery.admin.archive import Manifest, Output
 from gleanery.errors import SettingsError
@@ -24,6 +23,7 @@ from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
 from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
 from gleanery.values import timestamps
+from gleanery.version import __version__
 
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"
 

@@ -11,13 +11,13 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from gleanery import __version__
 from gleanery.api import binding, error_responses
 from gleanery.api.operation import Example, Operation, Resource
 from gleanery.models.fields import Name
 from gleanery.models.responses.common import ErrorDetailOut
 from gleanery.security import tokens
 from gleanery.settings import Settings
+from gleanery.version import __version__
 
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"

@@ -15,7 +15,6 @@ from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from gleanery import __version__
 from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
 from gleanery.cli.usage import UsageError, check_arguments, explain, has_shown_help
 from gleanery.errors import GleaneryError, SettingsError, Unavailable
@@ -24,6 +23,7 @@ from gleanery.settings import (
     kubernetes_variables,
     reject_empty_variables,
 )
+from gleanery.version import __version__
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
 _INTERRUPTED = 130

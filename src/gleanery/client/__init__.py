@@ -1,7 +1,7 @@
 """The Python client library: reads, stores and exports data over HTTP, and converts sessions.
 
-It imports nothing from the rest of Gleanery. Names are imported on first use, so that a program
-that needs one of them does not load the others.
+Of the rest of Gleanery, it imports only the base class of its errors. Names are imported on first
+use, so that a program that needs one of them does not load the others.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
-    from gleanery.client._async.export_pages import AsyncExportPages
+    from gleanery.client._async.exports import AsyncExportPages
     from gleanery.client._async.leases import AsyncLease
     from gleanery.client._async.pager import AsyncChangePager, AsyncOutputPager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
-    from gleanery.client._sync.export_pages import ExportPages
+    from gleanery.client._sync.exports import ExportPages
     from gleanery.client._sync.leases import Lease
     from gleanery.client._sync.pager import ChangePager, OutputPager, Pager
     from gleanery.client._sync.sessions import Session
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gleanery.client.exports import ExportError, ExportFailed, ExportReport, InvalidExport
+    from gleanery.client.files import FileChanged
     from gleanery.client.models import (
         Change,
         Creation,
@@ -66,34 +67,33 @@ if TYPE_CHECKING:
         Update,
         Version,
     )
+    from gleanery.client.pages import RecordList
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
-    from gleanery.client.record_lists import RecordList
-    from gleanery.client.session_documents import SessionExport
     from gleanery.client.session_models import (
         ChangedLease,
         ImportResult,
         NewCookie,
         NewEntry,
+        SessionExport,
         SessionSummary,
         StoredCookie,
         StoredEntry,
         WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
-    from gleanery.client.uploads import FileChanged
 
 _MODULES = {
-    "_async.client": ["AsyncClient"],
-    "_async.export_pages": ["AsyncExportPages"],
-    "_async.leases": ["AsyncLease"],
-    "_async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
-    "_async.sessions": ["AsyncSession"],
-    "_sync.client": ["Client"],
-    "_sync.export_pages": ["ExportPages"],
-    "_sync.leases": ["Lease"],
-    "_sync.pager": ["ChangePager", "OutputPager", "Pager"],
-    "_sync.sessions": ["Session"],
-    "errors": [
+    "gleanery.client._async.client": ["AsyncClient"],
+    "gleanery.client._async.exports": ["AsyncExportPages"],
+    "gleanery.client._async.leases": ["AsyncLease"],
+    "gleanery.client._async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
+    "gleanery.client._async.sessions": ["AsyncSession"],
+    "gleanery.client._sync.client": ["Client"],
+    "gleanery.client._sync.exports": ["ExportPages"],
+    "gleanery.client._sync.leases": ["Lease"],
+    "gleanery.client._sync.pager": ["ChangePager", "OutputPager", "Pager"],
+    "gleanery.client._sync.sessions": ["Session"],
+    "gleanery.client.errors": [
         "ApiError",
         "ClientError",
         "Conflict",
@@ -114,8 +114,9 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "exports": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
-    "models": [
+    "gleanery.client.exports": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
+    "gleanery.client.files": ["FileChanged"],
+    "gleanery.client.models": [
         "Change",
         "Creation",
         "DeletedOutput",
@@ -139,21 +140,20 @@ _MODULES = {
         "Update",
         "Version",
     ],
-    "pushes": ["ItemError", "PushFailed", "PushReport"],
-    "record_lists": ["RecordList"],
-    "session_documents": ["SessionExport"],
-    "session_models": [
+    "gleanery.client.pages": ["RecordList"],
+    "gleanery.client.pushes": ["ItemError", "PushFailed", "PushReport"],
+    "gleanery.client.session_models": [
         "ChangedLease",
         "ImportResult",
         "NewCookie",
         "NewEntry",
+        "SessionExport",
         "SessionSummary",
         "StoredCookie",
         "StoredEntry",
         "WriteCounts",
     ],
-    "sync": ["SyncBatch", "SyncState"],
-    "uploads": ["FileChanged"],
+    "gleanery.client.sync": ["SyncBatch", "SyncState"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -237,9 +237,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sessions":
+        return import_module("gleanery.client.sessions")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gleanery.client_error import ClientError as ClientError
+
 UNEXPLAINED = "unexplained"
 """Type of the only detail of an error without an explanation."""
 _SHOWN_DETAILS = 5
-
-
-class ClientError(Exception):
-    """Error of the client; every other error of this module is one."""
-
-    attempts = 1
-    """Number of times that the request was sent."""
-
-    def __str__(self) -> str:
-        message = super().__str__()
-        return f"{message} (after {self.attempts} attempts)" if self.attempts > 1 else message
 
 
 class NotConfigured(ClientError):

@@ -70,6 +70,12 @@ class DeletedOutput(Struct, frozen=True, gc=False, kw_only=True):
     root_job_id: str
 
 
+class IdentifiedOutput(Struct, gc=False):
+    """The identification of an output, without its other members."""
+
+    output_id: str
+
+
 class FieldChange(Struct, frozen=True, gc=False, kw_only=True):
     """Difference between two versions of an output."""
 
@@ -141,6 +147,13 @@ class Deletion(_Change, frozen=True, gc=False, kw_only=True, tag="delete"):
 
 
 Change = Creation | Update | Deletion
+
+
+class ChangedOutput(Struct, gc=False):
+    """The kind of a change and the output that changed, without the other members."""
+
+    change: str
+    output_id: str
 
 
 class ChangePage(Struct, frozen=True, gc=False, kw_only=True):

@@ -1,8 +1,8 @@
-"""Pages of lists: how their items and the position of the next page are read."""
+"""Lists: how the items of a page and the position of the next one are read."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -123,3 +123,12 @@ def _next_number(response: Response) -> int | None:
     if not cursor.isdecimal():
         raise InvalidResponse("The cursor in the Link header of the response is not a number")
     return int(cursor)
+
+
+class RecordList(list[T]):
+    """Records of all pages of a list, and the version of the list."""
+
+    def __init__(self, records: Iterable[T], etag: str) -> None:
+        super().__init__(records)
+        self.etag = etag
+        """Version for ``if_match``: a write then fails if the list has changed since."""

@@ -1,10 +1,11 @@
-"""Requests of the client, before they are sent."""
+"""Requests of the client, before they are sent, and the filters that several of them have."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterable, Iterable, Mapping
 from datetime import UTC, date, datetime
+from typing import Any, Literal, TypedDict
 from urllib.parse import quote, urlencode
 
 from gleanery.client.errors import ErrorDetail, Invalid
@@ -83,6 +84,26 @@ def json_request(
     return Request(method, path, headers=headers, body=dumps(value).encode())
 
 
+def to_json(records: Any) -> bytes:
+    """Return the JSON text of records. An error does not contain a value."""
+    from msgspec.json import encode
+
+    try:
+        return encode(records)
+    except UnicodeEncodeError:  # its representation has the whole text
+        raise ValueError("A record has a text that is not valid Unicode") from None
+
+
+def write_headers(if_match: str | None) -> dict[str, str]:
+    """Return the headers of a write of JSON, which can have a condition."""
+    return {"content-type": "application/json"} | condition(if_match)
+
+
+def condition(if_match: str | None) -> dict[str, str]:
+    """Return the header that makes a write conditional, if a version is given."""
+    return {} if if_match is None else {"if-match": if_match}
+
+
 def path(*segments: str) -> str:
     """Return the path under ``/v1``. A segment can contain any character.
 
@@ -109,3 +130,30 @@ def render(value: str | int | bool | date) -> str:
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return value.isoformat() if isinstance(value, date) else str(value)
+
+
+View = Literal["full", "approved"]
+"""Outputs as they are now, or each output in its last approved version."""
+
+
+class OutputFilters(TypedDict, total=False):
+    """What outputs must have; None is the same as a filter that is left out."""
+
+    job_id: str | None
+    created_after: date | str | None
+    """Also outputs that were updated since then."""
+    url: str | None
+    country: str | None
+    region: str | None
+    approved: bool | None
+    view: View | None
+
+
+def describe_filters(filters: OutputFilters) -> dict[str, Any]:
+    """Return the filters that are given, as JSON values."""
+    values: dict[str, Any] = dict(filters)
+    return {
+        name: value if isinstance(value, bool) else render(value)
+        for name, value in values.items()
+        if value is not None
+    }

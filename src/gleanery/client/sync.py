@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from gleanery.client.errors import InvalidState
 
 if TYPE_CHECKING:
-    from gleanery.client.filters import View
     from gleanery.client.models import Change, DeletedOutput, Output
+    from gleanery.client.requests import View
 
 
 class SyncBatch(NamedTuple):

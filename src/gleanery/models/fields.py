@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gleanery.client.sessions import FORMATS, hostnames, registry, visibility
+from gleanery.client.sessions import FORMATS, formats, hostnames, visibility
 from gleanery.values import countries, suggestions, timestamps
 
 MAX_INT64 = 2**63 - 1
@@ -224,8 +224,8 @@ def _check_url(url: str) -> str:
 
 def _suggestion(name: str) -> str:
     """Return the end of the message: the format that the name most likely means."""
-    similar = suggestions.closest(name, registry.NAMES)
-    return "" if similar is None else f'; did you mean "{registry.NAMES[similar]}"?'
+    similar = suggestions.closest(name, formats.NAMES)
+    return "" if similar is None else f'; did you mean "{formats.NAMES[similar]}"?'
 
 
 def _session_format(*names: str) -> Any:

@@ -17,12 +17,12 @@ import pytest
 from gleanery.client.exports import (
     ExportFailed,
     ExportReport,
-    data_columns,
     destinations,
     open_export,
     parquet,
+    table,
 )
-from gleanery.client.exports.temporary_files import TemporaryFile
+from gleanery.client.exports.destinations import TemporaryFile
 from tests.client.exports.outputs import output
 from tests.client.exports.reading import READERS, read_csv, read_parquet
 
@@ -157,7 +157,7 @@ def test_no_two_keys_share_a_column(tmp_path: Path, format_: str, reader: str) -
 def test_keys_beyond_the_limit_share_a_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
 ) -> None:
-    monkeypatch.setattr(data_columns, "MAX_KEYS", 2)
+    monkeypatch.setattr(table, "MAX_KEYS", 2)
     monkeypatch.setattr(parquet, "_GROUP_BYTES", 1)
     pages = [
         [output(1, {"a": 1}), output(2, {"b": 2})],

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from gleanery.client import sessions
 from gleanery.client.sessions import Cookie, Loss, SessionState
 from gleanery.client.sessions.cookiejar import from_cookiejar, to_cookiejar
-from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.registry import FORMATS
+from gleanery.client.sessions.document import Format
+from gleanery.client.sessions.formats import FORMATS
 from tests.support.session_strategies import URLS, number_of, states
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "20"))

@@ -14,9 +14,9 @@ import gleanery
 from gleanery.client import sessions
 from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, SessionState
 from gleanery.client.sessions.conversion import _reduce
-from gleanery.client.sessions.format import JSON
-from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.registry import FORMATS
+from gleanery.client.sessions.document import JSON
+from gleanery.client.sessions.errors import Losses
+from gleanery.client.sessions.formats import FORMATS
 
 COOKIE = Cookie("n", "v", "shop.example")
 PARTITION = PartitionKey("https://shop.example", has_cross_site_ancestor=False)

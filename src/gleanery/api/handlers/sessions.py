@@ -14,8 +14,8 @@ from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.response import Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
+from gleanery.client.sessions.document import JSON, Format
 from gleanery.client.sessions.errors import MissingUrl
-from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
 from gleanery.http import Header
 from gleanery.http.content import is_not_modified

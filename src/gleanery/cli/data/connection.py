@@ -32,7 +32,7 @@ from gleanery.client.configuration import (
     write_credentials,
 )
 from gleanery.client.errors import ClientError, NotFound
-from gleanery.client.filters import View
+from gleanery.client.requests import View
 from gleanery.values import suggestions
 
 if TYPE_CHECKING:

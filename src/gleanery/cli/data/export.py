@@ -22,7 +22,7 @@ from gleanery.client.exports.destinations import STANDARD_OUTPUT, is_device
 if TYPE_CHECKING:
     from gleanery.client import Client
     from gleanery.client.exports import ExportReport, ExportWriter, Widening
-    from gleanery.client.filters import OutputFilters
+    from gleanery.client.requests import OutputFilters
 
 app = typer.Typer()
 

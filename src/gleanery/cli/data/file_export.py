@@ -19,7 +19,7 @@ from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.errors import ClientError, CursorExpired
 from gleanery.client.exports import ExportReport, ExportWriter, open_export
 from gleanery.client.exports.destinations import open_destination
-from gleanery.client.filters import OutputFilters, describe
+from gleanery.client.requests import OutputFilters, describe_filters
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -103,7 +103,7 @@ class FileExport:
                 self._progress.start_again(last_verb, read.rows)
                 writer.metadata = {
                     "group": self._group,
-                    "filters": describe(self._filters),
+                    "filters": describe_filters(self._filters),
                     "cursor": self._changes_cursor(position),
                 }
                 report = writer.finish(self._progress.advance)
@@ -119,7 +119,7 @@ class FileExport:
         source = {
             "url": self._client.base_url,
             "group": self._group,
-            "filters": describe(self._filters),
+            "filters": describe_filters(self._filters),
             "limit": self._limit,
         }
         with self._signals.allowed():

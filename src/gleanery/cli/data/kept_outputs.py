@@ -15,7 +15,7 @@ import msgspec
 
 from gleanery.cli.data.failures import UserError
 from gleanery.cli.data.segments import short_name
-from gleanery.client.exports.temporary_files import open_locked
+from gleanery.client.exports.destinations import open_locked
 from gleanery.client.exports.writer import ExportWriter, continue_lines
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.errors import ClientError, CursorExpired, InvalidState, NotFound
-from gleanery.client.filters import View
+from gleanery.client.requests import View
 from gleanery.client.retries import backoff, is_temporary
 from gleanery.client.sync import StateFile
 

@@ -441,7 +441,7 @@ def _run_leased(
 
 def _in_format(lease: Lease, format_: str, page: str | None) -> WriteResult:
     from gleanery.client import sessions
-    from gleanery.client.session_documents import page_of
+    from gleanery.client.session_models import page_of
 
     return sessions.write(lease.state, format_, page or page_of(lease.domain))
 

@@ -11,9 +11,8 @@ from gleanery.client._async.concurrency import run_in_thread
 from gleanery.client._async.pager import AsyncChangePager
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.errors import CursorExpired
-from gleanery.client.filters import View
 from gleanery.client.pages import ChangePages, Page
-from gleanery.client.requests import Request, path
+from gleanery.client.requests import Request, View, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:

@@ -7,16 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gleanery.client._async.changes import AsyncChanges
-from gleanery.client._async.cookies import AsyncCookies
 from gleanery.client._async.exports import AsyncExports
 from gleanery.client._async.files import AsyncFiles
-from gleanery.client._async.groups import AsyncGroups
-from gleanery.client._async.local_storage import AsyncLocalStorage
-from gleanery.client._async.outputs import AsyncOutputs
-from gleanery.client._async.push import AsyncPush
+from gleanery.client._async.groups import AsyncGroups, AsyncReviews
+from gleanery.client._async.outputs import AsyncOutputs, AsyncPush
 from gleanery.client._async.requester import AsyncRequester
-from gleanery.client._async.reviews import AsyncReviews
-from gleanery.client._async.sessions import AsyncSessions
+from gleanery.client._async.sessions import AsyncCookies, AsyncLocalStorage, AsyncSessions
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
 from gleanery.client.requests import Request, path

@@ -12,9 +12,8 @@ from gleanery.client.errors import ApiError, InvalidResponse, NotFound
 from gleanery.client.requests import Request, path
 
 if TYPE_CHECKING:
-    from gleanery.client.downloads import FileDestination, Target
+    from gleanery.client.files import FileDestination, FileSource, Source, Target
     from gleanery.client.models import File, StoredFile
-    from gleanery.client.uploads import FileSource, Source
 
 _RANGE_NOT_SATISFIABLE = 416
 
@@ -38,8 +37,8 @@ class AsyncFiles:
         If the service has the same bytes for ``source_url`` and ``etag``, nothing is sent. The file
         must not change meanwhile: otherwise FileChanged is raised.
         """
+        from gleanery.client.files import guess_type, open_source
         from gleanery.client.models import StoredFile
-        from gleanery.client.uploads import guess_type, open_source
 
         with open_source(source) as content:
             filename = filename if filename is not None else content.name
@@ -79,7 +78,7 @@ class AsyncFiles:
         A path gets the file at the end, as a whole, and only if its checksum is right. Until then
         its part has a hidden name. After an error, the next download continues with that part.
         """
-        from gleanery.client.downloads import open_target
+        from gleanery.client.files import open_target
 
         file_id = file if isinstance(file, str) else file.id
         checksum = None if isinstance(file, str) else file.file_checksum
@@ -114,7 +113,7 @@ class _AsyncDownload:
         self._target = target
 
     async def run(self) -> None:
-        from gleanery.client.downloads import DamagedDownload
+        from gleanery.client.files import DamagedDownload
 
         is_continued = self._target.position > 0
         try:

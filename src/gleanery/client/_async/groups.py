@@ -1,4 +1,4 @@
-"""Groups and their jobs."""
+"""Groups, and the reviews of their jobs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 from gleanery.client._async.pager import AsyncPager
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.pages import ArrayPages
-from gleanery.client.requests import Request, json_request, path
+from gleanery.client.requests import Parameter, Request, json_request, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
-    from gleanery.client.models import Fields, Group
+    from gleanery.client.models import (
+        Fields,
+        Finding,
+        Group,
+        Review,
+        ReviewDetails,
+        ReviewSample,
+        ReviewStatus,
+    )
 
 _MAX_JOBS = 1000
 
@@ -92,3 +100,135 @@ class AsyncGroups:
 
         parameters = {"cursor": cursor, "limit": _MAX_JOBS}
         return await self._requester.fetch(Request("GET", path("groups", group), parameters), Group)
+
+
+class AsyncReviews:
+    """Methods of the client for reviews."""
+
+    _requester: AsyncRequester
+
+    def reviews(
+        self,
+        group: str,
+        *,
+        history: bool = False,
+        cursor: int = 0,
+        page_size: int = 1000,
+        limit: int | None = None,
+    ) -> AsyncPager[Review]:
+        """Return the latest review of each job, or with ``history`` all reviews, newest first."""
+        from gleanery.client.models import Review
+
+        async def read_page(position: int, size: int) -> Response:
+            parameters = {"history": history, "cursor": position or None, "limit": size}
+            return await self._requester.send(Request("GET", path("reviews", group), parameters))
+
+        return AsyncPager(
+            read_page, ArrayPages(Review), cursor=cursor, page_size=page_size, limit=limit
+        )
+
+    async def review_details(self, group: str, review_id: str) -> ReviewDetails:
+        """Return one review with its findings."""
+        from gleanery.client.models import ReviewDetails
+
+        request = Request("GET", path("reviews", group, review_id))
+        return await self._requester.fetch(request, ReviewDetails)
+
+    async def review_sample(
+        self, group: str, job_id: str, *, size: int = 50, seed: str | None = None
+    ) -> ReviewSample:
+        """Return outputs of a job to look at. Its cursor is ``as_of`` of the review.
+
+        While no output of the job changes, the same seed gives the same sample.
+        """
+        from gleanery.client.models import ReviewSample
+
+        parameters: dict[str, Parameter] = {"job_id": job_id, "size": size, "seed": seed}
+        request = Request("GET", path("reviews", group, "sample"), parameters)
+        return await self._requester.fetch(request, ReviewSample)
+
+    async def review(
+        self,
+        group: str,
+        job_id: str,
+        status: ReviewStatus,
+        comment: str = "",
+        *,
+        as_of: int | None = None,
+        output_ids: Sequence[str] | None = None,
+        findings: Sequence[Finding | Mapping[str, Any]] = (),
+    ) -> Review:
+        """Add a review of a job. It is added once, also if the request is sent again.
+
+        With ``as_of``, a cursor, it applies only to values that were stored until then. With
+        ``output_ids`` it applies only to these outputs.
+        """
+        from gleanery.client.models import Review
+
+        body = {
+            "job_id": job_id,
+            "status": status,
+            "comment": comment,
+            "as_of": as_of,
+            "output_ids": None if output_ids is None else [*output_ids],
+            "findings": [_finding_document(finding) for finding in findings],
+        }
+        request = json_request("POST", path("reviews", group), body, has_idempotency_key=True)
+        return await self._requester.fetch(request, Review)
+
+    async def approve(
+        self,
+        group: str,
+        job_id: str,
+        comment: str = "",
+        *,
+        as_of: int | None = None,
+        output_ids: Sequence[str] | None = None,
+        findings: Sequence[Finding | Mapping[str, Any]] = (),
+    ) -> Review:
+        """Approve the current outputs of a job, or some of them; see ``review``."""
+        return await self.review(
+            group,
+            job_id,
+            "approved",
+            comment,
+            as_of=as_of,
+            output_ids=output_ids,
+            findings=findings,
+        )
+
+    async def reject(
+        self,
+        group: str,
+        job_id: str,
+        comment: str = "",
+        *,
+        as_of: int | None = None,
+        output_ids: Sequence[str] | None = None,
+        findings: Sequence[Finding | Mapping[str, Any]] = (),
+    ) -> Review:
+        """Reject the current outputs of a job, or some of them; see ``review``.
+
+        The approved view then has none of them, also not in an earlier approved version.
+        """
+        return await self.review(
+            group,
+            job_id,
+            "rejected",
+            comment,
+            as_of=as_of,
+            output_ids=output_ids,
+            findings=findings,
+        )
+
+
+def _finding_document(finding: Finding | Mapping[str, Any]) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    from gleanery.client.models import Finding
+
+    if isinstance(finding, Finding):
+        return asdict(finding)
+    if isinstance(finding, Mapping):
+        return dict(finding)
+    raise TypeError("each finding must be a Finding, or a dict with output_id, path and note")

@@ -6,19 +6,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from gleanery.client import leases
-from gleanery.client._async.background import AsyncRepetition
-from gleanery.client._async.concurrency import run_in_thread, sleep
+from gleanery.client._async.concurrency import AsyncRepetition, run_in_thread, sleep
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.errors import ClientError, Conflict, LeaseLost, NotFound
-from gleanery.client.record_lists import to_json, write_headers
-from gleanery.client.requests import Request, path
+from gleanery.client.requests import Request, path, to_json, write_headers
 from gleanery.client.responses import Response, decode
 
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
-    from gleanery.client.session_documents import SessionDocument
-    from gleanery.client.session_models import AcquiredLease, ChangedLease
+    from gleanery.client.session_models import AcquiredLease, ChangedLease, SessionDocument
     from gleanery.client.sessions import SessionState
 
 
@@ -142,7 +139,7 @@ class AsyncLease:
         """
         from msgspec.structs import replace as with_members
 
-        from gleanery.client.session_documents import page_of, prepare
+        from gleanery.client.session_models import page_of, prepare
 
         page = page_of(self.domain)
         prepared = await run_in_thread(prepare, document, format, page)

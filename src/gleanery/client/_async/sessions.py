@@ -1,25 +1,44 @@
-"""Sessions: the cookies and the local storage of a site, in the formats of browsers and tools."""
+"""Sessions: the cookies and the local storage of a site, in the formats of browsers and tools.
+
+Single cookies and entries are those of the profile ``default``. The Link header connects the pages
+of their lists.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gleanery.client._async.concurrency import run_in_thread
-from gleanery.client._async.record_lists import read_list
 from gleanery.client._async.requester import AsyncRequester
-from gleanery.client.record_lists import condition
-from gleanery.client.requests import Request, path
+from gleanery.client.pages import RecordList
+from gleanery.client.requests import Parameter, Request, condition, path, to_json, write_headers
+from gleanery.client.responses import decode, next_cursor
 
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
     from gleanery.client._async.leases import AsyncLease
-    from gleanery.client.session_documents import SessionDocument, SessionExport
-    from gleanery.client.session_models import ImportResult, SessionSummary
+    from gleanery.client.session_models import (
+        ImportResult,
+        NewCookie,
+        NewEntry,
+        SessionDocument,
+        SessionExport,
+        SessionSummary,
+        StoredCookie,
+        StoredEntry,
+        WriteCounts,
+    )
     from gleanery.client.sessions import SessionState
+
 
 DEFAULT_PROFILE = "default"
 _PLAYWRIGHT = "playwright"
+_COOKIES_PATH = path("cookies")
+_STORAGE_PATH = path("local-storage")
+
+T = TypeVar("T")
 
 
 class AsyncSession:
@@ -56,7 +75,7 @@ class AsyncSession:
         With ``url``, only what the page at this URL sees. The formats ``cookie``, ``set-cookie``
         and ``curl`` need it. The service logs who exports a session.
         """
-        from gleanery.client.session_documents import read_export
+        from gleanery.client.session_models import read_export
 
         parameters = {
             "format": format,
@@ -116,7 +135,7 @@ class AsyncSession:
         stored, and the error is Conflict. After a lost response, Conflict can also mean that this
         call has stored them.
         """
-        from gleanery.client.session_documents import page_of
+        from gleanery.client.session_models import page_of
 
         return await import_document(
             self._requester,
@@ -169,8 +188,7 @@ async def import_document(
     from msgspec.structs import replace as with_members
 
     from gleanery.client.responses import decode
-    from gleanery.client.session_documents import prepare
-    from gleanery.client.session_models import ImportResult
+    from gleanery.client.session_models import ImportResult, prepare
 
     prepared = await run_in_thread(prepare, document, format_, url)
     response = await requester.send(
@@ -200,7 +218,7 @@ class AsyncSessions:
         from gleanery.client.session_models import SessionSummary
 
         parameters = {"domain": domain, "profile": profile, "limit": 1000}
-        return await read_list(self._requester, path("sessions"), parameters, SessionSummary)
+        return await _read_list(self._requester, path("sessions"), parameters, SessionSummary)
 
     def session(
         self,
@@ -237,3 +255,110 @@ class AsyncSessions:
             "dry_run": dry_run,
         }
         return await import_document(self._requester, document, format, url, if_match, parameters)
+
+
+class AsyncCookies:
+    """Methods of the client for single cookies."""
+
+    _requester: AsyncRequester
+
+    async def cookies(self, domain: str | None = None) -> RecordList[StoredCookie]:
+        """Return the stored cookies in the order of their creation, also expired ones.
+
+        With ``domain``, only those that a page on this host gets.
+        """
+        from gleanery.client.session_models import StoredCookie
+
+        return await _read_list(self._requester, _COOKIES_PATH, {"domain": domain}, StoredCookie)
+
+    async def store_cookies(
+        self,
+        cookies: Iterable[NewCookie | StoredCookie | Mapping[str, Any]],
+        *,
+        if_match: str | None = None,
+    ) -> WriteCounts:
+        """Store cookies, all or none. A cookie replaces one with its domain, path and name.
+
+        A mapping can have the spellings of browsers, such as ``httpOnly``. ``if_match`` is the
+        ``etag`` of a list: if the list has changed since, nothing is stored, and the error is
+        Conflict. After a lost response, Conflict can also mean that this call has stored them.
+        """
+        from gleanery.client.session_models import WriteCounts
+
+        request = Request(
+            "POST", _COOKIES_PATH, headers=write_headers(if_match), body=to_json(list(cookies))
+        )
+        return await self._requester.fetch(request, WriteCounts)
+
+    async def delete_cookies(
+        self, domain: str, *, name: str | None = None, if_match: str | None = None
+    ) -> int:
+        """Delete the cookies of exactly this domain, with its leading dot. Return their number."""
+        from gleanery.client.session_models import Deleted
+
+        parameters = {"domain": domain, "name": name}
+        request = Request("DELETE", _COOKIES_PATH, parameters, condition(if_match))
+        return (await self._requester.fetch(request, Deleted)).deleted
+
+
+class AsyncLocalStorage:
+    """Methods of the client for single local-storage entries."""
+
+    _requester: AsyncRequester
+
+    async def local_storage(
+        self, domain: str | None = None, *, for_group: int | None = None
+    ) -> RecordList[StoredEntry]:
+        """Return the stored entries in the order of their creation, also expired ones.
+
+        With ``domain``, only those that a page on this host sees. With ``for_group``, only those
+        that the group with this number uses: its own, and those for every group.
+        """
+        from gleanery.client.session_models import StoredEntry
+
+        parameters = {"domain": domain, "for_group": for_group}
+        return await _read_list(self._requester, _STORAGE_PATH, parameters, StoredEntry)
+
+    async def store_local_storage(
+        self,
+        entries: Iterable[NewEntry | StoredEntry | Mapping[str, Any]],
+        *,
+        if_match: str | None = None,
+    ) -> WriteCounts:
+        """Store entries, all or none. An entry replaces one with its domain, path and key.
+
+        ``if_match`` is the ``etag`` of a list: if the list has changed since, nothing is stored,
+        and the error is Conflict. After a lost response, Conflict can also mean that this call has
+        stored them.
+        """
+        from gleanery.client.session_models import WriteCounts
+
+        request = Request(
+            "POST", _STORAGE_PATH, headers=write_headers(if_match), body=to_json(list(entries))
+        )
+        return await self._requester.fetch(request, WriteCounts)
+
+    async def delete_local_storage(
+        self, domain: str, *, key: str | None = None, if_match: str | None = None
+    ) -> int:
+        """Delete the entries of exactly this domain, with its leading dot. Return their number."""
+        from gleanery.client.session_models import Deleted
+
+        parameters = {"domain": domain, "key": key}
+        request = Request("DELETE", _STORAGE_PATH, parameters, condition(if_match))
+        return (await self._requester.fetch(request, Deleted)).deleted
+
+
+async def _read_list(
+    requester: AsyncRequester, target: str, parameters: Mapping[str, Parameter], kind: type[T]
+) -> RecordList[T]:
+    """Read all pages of a list.
+
+    If the list changes meanwhile, its version is that before the change: a write with it fails.
+    """
+    response = await requester.send(Request("GET", target, parameters))
+    found = RecordList(decode(response, list[kind]), response.headers.get("etag", ""))  # type: ignore[valid-type]
+    while (cursor := next_cursor(response)) is not None:
+        response = await requester.send(Request("GET", target, {**parameters, "cursor": cursor}))
+        found.extend(decode(response, list[kind]))  # type: ignore[valid-type]
+    return found

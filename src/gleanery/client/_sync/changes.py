@@ -12,9 +12,8 @@ from gleanery.client._sync.concurrency import run_in_thread
 from gleanery.client._sync.pager import ChangePager
 from gleanery.client._sync.requester import Requester
 from gleanery.client.errors import CursorExpired
-from gleanery.client.filters import View
 from gleanery.client.pages import ChangePages, Page
-from gleanery.client.requests import Request, path
+from gleanery.client.requests import Request, View, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:

@@ -8,16 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gleanery.client._sync.changes import Changes
-from gleanery.client._sync.cookies import Cookies
 from gleanery.client._sync.exports import Exports
 from gleanery.client._sync.files import Files
-from gleanery.client._sync.groups import Groups
-from gleanery.client._sync.local_storage import LocalStorage
-from gleanery.client._sync.outputs import Outputs
-from gleanery.client._sync.push import Push
+from gleanery.client._sync.groups import Groups, Reviews
+from gleanery.client._sync.outputs import Outputs, Push
 from gleanery.client._sync.requester import Requester
-from gleanery.client._sync.reviews import Reviews
-from gleanery.client._sync.sessions import Sessions
+from gleanery.client._sync.sessions import Cookies, LocalStorage, Sessions
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
 from gleanery.client.requests import Request, path

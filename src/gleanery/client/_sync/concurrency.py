@@ -1,4 +1,4 @@
-"""Waiting, threads and owners of connections, without asyncio.
+"""Waiting, threads, work next to that of the caller, and owners of connections, without asyncio.
 
 The twin in ``_async`` is written by hand.
 """
@@ -14,6 +14,7 @@ from gleanery.client.requests import Request
 
 if TYPE_CHECKING:
     import ssl
+    import threading
 
     import httpx2
 
@@ -57,3 +58,31 @@ def head_of(request: Request) -> Request | None:
 def iterate(items: Items) -> Iterable[Any]:
     """Return the items, which are of one kind only."""
     return items
+
+
+class Repetition:
+    """Calls a function again and again, until it returns None instead of the seconds to wait."""
+
+    def __init__(self, step: Callable[[], float | None]) -> None:
+        import threading  # only leases need it
+
+        self._step = step
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, delay: float) -> None:
+        """Make the first call after this delay. The thread does not keep the program alive."""
+        import threading
+
+        self._thread = threading.Thread(target=self._run, args=(delay,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the calls. Wait for one that runs."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, delay: float | None) -> None:
+        while delay is not None and not self._stopped.wait(delay):
+            delay = self._step()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow
     from msgspec import Raw
 
-    from gleanery.client.exports.frames import FrameBuilder
+    from gleanery.client.exports.arrow import FrameBuilder
     from gleanery.client.models import Change, Output  # noqa: F401  # the name is in quotes
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class OutputPager(Pager["Output"]):
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> Iterator[pyarrow.RecordBatch]:
         """Iterate over record batches. A later one can have more columns, and wider types."""
-        from gleanery.client.exports.frames import BatchReader
+        from gleanery.client.exports.arrow import BatchReader
 
         reader = BatchReader(data, fields)
         for page in self.raw_pages():
@@ -132,7 +132,7 @@ class OutputPager(Pager["Output"]):
         return (self._collect(data, fields)).to_pandas()
 
     def _collect(self, data: DataForm, fields: Sequence[str] | None) -> FrameBuilder:
-        from gleanery.client.exports.frames import FrameBuilder
+        from gleanery.client.exports.arrow import FrameBuilder
 
         frame = FrameBuilder(data, fields)
         for page in self.raw_pages():

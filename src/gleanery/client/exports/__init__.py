@@ -4,7 +4,7 @@ It sends no request to the service: a caller gives the outputs page by page.
 """
 
 from gleanery.client.exports.errors import ExportError, ExportFailed, InvalidExport
-from gleanery.client.exports.report import ExportReport, Widening
+from gleanery.client.exports.outputs import ExportReport, Widening
 from gleanery.client.exports.writer import (
     DATA_FORMS,
     FORMATS,

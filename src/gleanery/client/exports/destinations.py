@@ -1,12 +1,15 @@
 """Destinations of an export: a local file, standard output, or an object in S3.
 
-A local file and an object appear whole and at the end, or not at all.
+A local file and an object appear whole and at the end, or not at all. Until then, a file has a
+temporary name. A lock marks the temporary files in use, and the next export deletes the others.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 import stat
 import sys
 import tempfile
@@ -15,18 +18,123 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
-from gleanery.client.exports.errors import ExportFailed, InvalidExport
-from gleanery.client.exports.temporary_files import (
-    TemporaryFile,
-    create_file,
-    delete_abandoned_files,
-    sync_folder,
-)
+from gleanery.client.exports.errors import ExportFailed, InvalidExport, already_exists
+
+try:
+    import fcntl
+except ImportError:  # Windows: files of killed processes stay
+    fcntl = None  # type: ignore[assignment]
 
 STANDARD_OUTPUT = ("-", "/dev/stdout")
 _COPY_BYTES = 1024 * 1024
 # Some file systems have no hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+_NAME_CHARACTERS = 50  # of the file's name in a temporary name; file systems allow 255 bytes
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without locks, such as some network drives."""
+_NAME_END = re.compile(r"[0-9a-f]{12}\.part")
+
+
+class TemporaryFile:
+    """A file that this process uses, until it is released or deleted."""
+
+    def __init__(self, path: Path, lock: int | None) -> None:
+        self.path = path
+        self._lock = lock
+
+    def release(self) -> None:
+        """End the lock. The file has got its name, or is deleted."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def delete(self) -> None:
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        self.release()
+
+
+def create_file(folder: Path, name: str, mode: int = 0o666) -> TemporaryFile:
+    """Create an empty file beside the one that gets its content."""
+    while True:
+        path = folder / f"{_name_start(name)}{secrets.token_hex(6)}.part"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        if fcntl is None:  # nobody could rename a file that is open
+            os.close(descriptor)
+            return TemporaryFile(path, None)
+        if _lock_if_possible(descriptor) and path.exists():
+            return TemporaryFile(path, descriptor)
+        os.close(descriptor)  # another process has taken it for an abandoned one
+
+
+def open_locked(path: Path) -> int | None:
+    """Open or create a file, and lock it for this process. None: another process uses it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if fcntl is None:
+            return descriptor
+        if not _lock_if_possible(descriptor):
+            os.close(descriptor)
+            return None
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        os.close(descriptor)  # another process has renamed or deleted it meanwhile
+
+
+def delete_abandoned_files(folder: Path, name: str) -> None:
+    """Delete the temporary files for this name that no process uses any more."""
+    if fcntl is None:
+        return
+    start = _name_start(name)
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.name.startswith(start) and _NAME_END.fullmatch(path.name[len(start) :]):
+                _delete_if_abandoned(path)
+
+
+def _delete_if_abandoned(path: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            if _lock(descriptor):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _name_start(name: str) -> str:
+    return f".{name[:_NAME_CHARACTERS]}."
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file for this process. Return False if another one uses it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_if_possible(descriptor: int) -> bool:
+    """Lock a file, but use it without a lock where there are none."""
+    try:
+        return _lock(descriptor)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder durable. Windows has no such call."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class Sink(Protocol):
@@ -264,12 +372,6 @@ def _check_path(path: Path, overwrite: bool) -> None:
         raise InvalidExport(f"The folder {path.parent} does not exist. Create it first")
     if path.exists() and not overwrite:
         raise already_exists(str(path))
-
-
-def already_exists(name: str) -> InvalidExport:
-    return InvalidExport(
-        f"{name} exists already: choose another name, or give overwrite=True to replace it"
-    )
 
 
 def _keep_permissions(old: Path, new: Path) -> None:

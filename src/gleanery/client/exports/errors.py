@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from gleanery.client.errors import ClientError
+from gleanery.client_error import ClientError
 
 
 class ExportError(ClientError):
@@ -18,6 +18,12 @@ class InvalidExport(ExportError):
 
 class ExportFailed(ExportError):
     """The outputs cannot be read, or the destination cannot be written."""
+
+
+def already_exists(name: str) -> InvalidExport:
+    return InvalidExport(
+        f"{name} exists already: choose another name, or give overwrite=True to replace it"
+    )
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gleanery.client.exports import arrow
 from gleanery.client.exports.destinations import Destination
 from gleanery.client.exports.errors import require
-from gleanery.client.exports.fields import Field
-from gleanery.client.exports.pages import Item
-from gleanery.client.exports.report import ExportReport
-from gleanery.client.exports.seen_ids import SeenIds
+from gleanery.client.exports.outputs import ExportReport, Field, Item, SeenIds
 from gleanery.client.exports.table import Table
 
 if TYPE_CHECKING:
@@ -74,12 +71,12 @@ class Parquet:
     def _add(self, rows: list[Any]) -> None:
         if rows:
             values = self._table.read(rows)
-            self._pending.add(arrow.batch(self._table.columns, values, len(rows)))
+            self._pending.add(arrow.to_batch(self._table.columns, values, len(rows)))
         if self._pending.is_full:
             self._write_group()
 
     def _write_group(self) -> None:
-        schema = arrow.schema(self._table.ordered_columns)
+        schema = arrow.schema_of(self._table.ordered_columns)
         # Only the metadata of a field tells JSON text from a string.
         if not self._parts or not self._parts[-1].schema.equals(schema, check_metadata=True):
             if self._parts:

@@ -11,9 +11,7 @@ from typing import Any, Literal, Protocol, Self
 
 from gleanery.client.exports.destinations import Destination, continue_file, open_destination
 from gleanery.client.exports.errors import InvalidExport
-from gleanery.client.exports.fields import Field, read_fields
-from gleanery.client.exports.pages import Item
-from gleanery.client.exports.report import ExportReport
+from gleanery.client.exports.outputs import ExportReport, Field, Item, read_fields
 
 FORMATS = ("jsonl", "csv", "parquet")
 DATA_FORMS = ("columns", "json")
@@ -199,11 +197,11 @@ def _creator(
 ) -> Callable[[Destination], Format]:
     """Return a function that creates the writer. A missing library is reported at once."""
     if format == "jsonl":
-        from gleanery.client.exports.jsonl import JsonLines
+        from gleanery.client.exports.text import JsonLines
 
         return lambda destination: JsonLines(destination, fields)
     if format == "csv":
-        from gleanery.client.exports.csv import Csv
+        from gleanery.client.exports.text import Csv
 
         return lambda destination: Csv(destination, fields, data_is_json, escape_formulas)
     from gleanery.client.exports.parquet import Parquet

@@ -19,8 +19,8 @@ say which page its cookies belong to, such as a Cookie header, needs ``url``. Ea
 
 from gleanery.client.sessions.conversion import ReadResult, WriteResult, read, write
 from gleanery.client.sessions.cookiejar import from_cookiejar, to_cookiejar
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.losses import Loss
+from gleanery.client.sessions.errors import InvalidSession, Loss
+from gleanery.client.sessions.formats import FORMATS
 from gleanery.client.sessions.model import (
     Cookie,
     PartitionKey,
@@ -28,7 +28,6 @@ from gleanery.client.sessions.model import (
     SessionState,
     StorageEntry,
 )
-from gleanery.client.sessions.registry import FORMATS
 
 __all__ = [
     "FORMATS",

@@ -8,13 +8,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from gleanery.client.sessions import document, prefixes, visibility
-from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
-from gleanery.client.sessions.losses import Loss, Losses
+from gleanery.client.sessions import cookie_rules, document, visibility
+from gleanery.client.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
+from gleanery.client.sessions.errors import InvalidSession, Loss, Losses
+from gleanery.client.sessions.formats import FORMATS
 from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry
-from gleanery.client.sessions.registry import FORMATS
 from gleanery.client.sessions.visibility import Page
 
 AUTO = "auto"
@@ -96,8 +94,8 @@ def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
     losses = Losses()
     found = chosen.read(source, losses, url)
     missing = _missing_fields(chosen)
-    complete = (prefixes.with_implied_fields(cookie, missing) for cookie in found.cookies)
-    cookies = prefixes.without_violations(_last_of_each(complete), losses)
+    complete = (cookie_rules.with_implied_fields(cookie, missing) for cookie in found.cookies)
+    cookies = cookie_rules.without_violations(_last_of_each(complete), losses)
     state = SessionState(tuple(cookies), tuple(_last_of_each(found.local_storage)))
     pages = tuple(dict.fromkeys(chosen.pages(source, url)))
     return ReadResult(state, chosen.name, losses.found(), pages)
@@ -192,7 +190,7 @@ def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState
     """Return what the format carries; count the rest as losses."""
     missing = _missing_fields(chosen)
     unique = state.cookies if _is_request(chosen) else _last_of_each(state.cookies)
-    accepted = prefixes.without_violations(unique, losses)
+    accepted = cookie_rules.without_violations(unique, losses)
     pairs = [(one, _without_fields(one, missing, chosen, losses)) for one in accepted]
     if not _is_request(chosen):
         pairs = _without_collisions(pairs, chosen, losses)
@@ -229,7 +227,7 @@ def _without_fields(
 ) -> Cookie:
     """Return the cookie as it is read again; count the fields that differ."""
     changes = {n: _DEFAULTS[n] for n in missing if getattr(cookie, n) != _DEFAULTS[n]}
-    reduced = prefixes.with_implied_fields(replace(cookie, **changes), missing)
+    reduced = cookie_rules.with_implied_fields(replace(cookie, **changes), missing)
     for name in changes:
         if getattr(reduced, name) != getattr(cookie, name):
             losses.add(name, f"{_FIELD_NAMES[name]} is lost: {chosen.title} cannot say it")

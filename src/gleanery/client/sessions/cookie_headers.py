@@ -1,15 +1,20 @@
-"""The headers Cookie and Set-Cookie, by the rules of browsers (RFC 6265bis)."""
+"""The headers Cookie and Set-Cookie, by the rules of browsers (RFC 6265bis).
+
+``ReceivedCookies`` are the cookies that a browser has after a sequence of requests and responses.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 
-from gleanery.client.sessions import cookie_dates, lines, records
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions import cookie_dates, cookie_rules, records
+from gleanery.client.sessions.document import MAX_LINES, limited, numbered_lines
+from gleanery.client.sessions.errors import InvalidSession, Losses
 from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, split_domain
-from gleanery.client.sessions.visibility import Page, matches_host
+from gleanery.client.sessions.visibility import Page, gets_cookie, matches_host
 
 _PART = re.compile(r"[^;]+")
 _WHITESPACE = " \t"
@@ -61,7 +66,7 @@ def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
 def _header_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines without the bodies of HTTP messages. A blank line ends the headers."""
     has_bodies, is_header, next_number = bool(_START_LINE.match(text)), True, 1
-    for number, line in lines.numbered(text):
+    for number, line in numbered_lines(text):
         if has_bodies and number > next_number:
             is_header = bool(_START_LINE.match(line))
         next_number = number + 1
@@ -73,7 +78,7 @@ def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Ite
     """Yield the cookies of a Cookie header. The first of one name is the most specific one."""
     names: set[str] = set()
     parts = (match[0] for value in values for match in _PART.finditer(value))
-    for part in lines.limited(parts, "cookies"):
+    for part in limited(parts, "cookies"):
         _reject_nul(part)
         name, value = _split_pair(part)
         if not name and not value:
@@ -246,3 +251,72 @@ def _expires(attributes: dict[str, str], now: float) -> int | None:
 
 def _reject(reason: str, losses: Losses) -> None:
     losses.add("cookie", _LEFT_OUT.format(reason=reason))
+
+
+_EXPIRED = "A cookie is left out, because it had expired when it was set"
+_TOO_MANY_HEADERS = (
+    f"The document has more than {MAX_LINES} Set-Cookie headers: read less at a time"
+)
+_TOO_MANY_SENT = "The document has too many Cookie headers: read less at a time"
+_MAX_SENT = 10 * MAX_LINES
+"""Cookies of all requests. A browser sends the same ones with each of its requests."""
+_MAX_PATHS = 50
+"""Cookies with the same name and host that are compared; keeps the time linear."""
+
+
+class ReceivedCookies:
+    """Stores and deletes cookies in the order of the requests and responses."""
+
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
+        self._headers = 0
+        self._times_sent = 0
+        self._known: dict[tuple[str, str], dict[tuple[object, ...], Cookie]] = {}
+        self._sent: dict[tuple[str, str], Cookie] = {}
+
+    def cookies(self) -> tuple[Cookie, ...]:
+        known = (cookie for found in self._known.values() for cookie in found.values())
+        return (*known, *self._sent.values())
+
+    def set_by_header(self, value: str, page: Page, now: float) -> None:
+        """Store the cookie of a Set-Cookie header that arrived from a page at this time.
+
+        A cookie that has expired deletes the stored one.
+        """
+        self._headers += 1
+        if self._headers > MAX_LINES:
+            raise InvalidSession(_TOO_MANY_HEADERS)
+        cookie = read_set_cookie(value, page, now, self._losses)
+        if cookie is None:
+            return
+        guess = self._sent.pop((cookie.name, page.host), None)
+        replaced = self._known.get((cookie.name, cookie.host), {}).pop(cookie.identity, guess)
+        if cookie.expires is None or cookie.expires > now:
+            self.store(cookie)
+        elif replaced is None:
+            self._losses.add("cookie", _EXPIRED)
+
+    def store(self, cookie: Cookie) -> None:
+        """Store a cookie of which everything is known."""
+        self._known.setdefault((cookie.name, cookie.host), {})[cookie.identity] = cookie
+
+    def note_sent(self, cookie: Cookie, page: Page) -> None:
+        """Store a cookie that a page got, of which only the name and the value are known."""
+        self._times_sent += 1
+        if self._times_sent > _MAX_SENT or len(self._sent) > MAX_LINES:
+            raise InvalidSession(_TOO_MANY_SENT)
+        known = max(self._sent_to(page, cookie.name), key=lambda one: len(one.path), default=None)
+        if known is not None:
+            self.store(replace(known, value=cookie.value))
+            return
+        complete = cookie_rules.with_implied_fields(cookie, ("secure", "http_only"))
+        self._sent[cookie.name, page.host] = complete
+
+    def _sent_to(self, page: Page, name: str) -> Iterator[Cookie]:
+        host = page.host
+        while host:
+            found = self._known.get((name, host), {})
+            for cookie in islice(found.values(), _MAX_PATHS):
+                if gets_cookie(page, cookie):
+                    yield cookie
+            host = host.partition(".")[2]

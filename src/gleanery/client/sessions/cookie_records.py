@@ -11,8 +11,7 @@ from typing import Any
 
 from gleanery.client.sessions import hostnames, records
 from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.errors import InvalidSession, Losses
 from gleanery.client.sessions.model import (
     Cookie,
     PartitionKey,

@@ -9,10 +9,8 @@ from typing import Any
 
 from gleanery.client.sessions import conversion, cookie_dates, records
 from gleanery.client.sessions.conversion import ReadResult, WriteResult
-from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession, MissingUrl
-from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.document import Document, Format
+from gleanery.client.sessions.errors import InvalidSession, Losses, MissingUrl
 from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 from gleanery.client.sessions.visibility import parse_url
 

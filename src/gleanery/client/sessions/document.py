@@ -1,4 +1,8 @@
-"""The document that a format reads: a text, a JSON value, or both."""
+"""The document that a format reads, and the description of a format.
+
+A document is a text, a JSON value, or both. The number of its lines is limited. A format says how a
+document is recognised, read and written.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,14 @@ import codecs
 import json
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.errors import InvalidSession, Losses
+from gleanery.client.sessions.model import SessionState
+from gleanery.client.sessions.visibility import Page
 
 _BYTE_ORDER_MARK = "\ufeff"
 _JSON_TYPES = (dict, list, int, float)
@@ -125,3 +132,80 @@ def _problem(text: str) -> str:
     except ValueError:
         pass
     return "NaN and Infinity are not allowed, nor numbers with 4300 digits"
+
+
+# str.splitlines also splits at characters that the value of a cookie may contain.
+_LINE = re.compile(r"[^\n]+")
+
+MAX_LINES = 100_000
+"""More than a browser's cookies have. Reading this many takes seconds."""
+_TOO_MANY = f"The document has more than {MAX_LINES} {{noun}}: read less at a time"
+
+Found = TypeVar("Found")
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the content of each line that is not blank."""
+    if text.count("\n") > MAX_LINES:
+        raise InvalidSession(_TOO_MANY.format(noun="lines"))
+    number, counted = 1, 0
+    for match in _LINE.finditer(text):
+        number += text.count("\n", counted, match.start())
+        counted = match.start()
+        line = match[0].removesuffix("\r")
+        if line.strip(" \t"):
+            yield number, line
+
+
+def limited(found: Iterable[Found], noun: str) -> Iterator[Found]:
+    """Yield what is found. Raise InvalidSession if it is more than a document has lines."""
+    for count, one in enumerate(found, start=1):
+        if count > MAX_LINES:
+            raise InvalidSession(_TOO_MANY.format(noun=noun))
+        yield one
+
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+OPTIONAL_FIELDS = (
+    "host_only",
+    "path",
+    "expires",
+    "secure",
+    "http_only",
+    "same_site",
+    "partition_key",
+)
+"""Fields of a cookie that some formats do not have."""
+
+
+def _no_pages(document: Document, url: str | None) -> Iterable[Page]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One format: how it is recognised, read and written."""
+
+    name: str
+    """The name in ``read``, ``write`` and the API."""
+    title: str
+    """The name in sentences for people, such as ``cookies.txt``."""
+    description: str
+    """What it is, for people who choose a format. Backquotes mark code."""
+    other_names: tuple[str, ...] = ()
+    """What people also call it. The names are suggested, and not accepted."""
+    media_type: str
+    file_name: str
+    carries: frozenset[str]
+    """The ``OPTIONAL_FIELDS`` that the format has, and ``local_storage``."""
+    detect: Callable[[Document], bool]
+    """Returns True if a document has the format. Two formats never detect the same document."""
+    read: Callable[[Document, Losses, str | None], SessionState]
+    """Reads a document; the third argument is the URL that the document belongs to."""
+    write: Callable[[SessionState, Losses, str | None], Any]
+    """Returns a text or a JSON value. The state has only what the format carries."""
+    pages: Callable[[Document, str | None], Iterable[Page]] = _no_pages
+    """Returns the pages whose requests a document has, if its cookies have no domain and path."""
+    needs_url: bool = False
+    """True if a document has the cookies of one page, whose URL ``write`` needs."""

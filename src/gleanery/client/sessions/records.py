@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from gleanery.client.sessions import cookie_dates
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.errors import InvalidSession, Losses
 from gleanery.client.sessions.model import SameSite
 
 _SAME_SITE: dict[str, SameSite | None] = {

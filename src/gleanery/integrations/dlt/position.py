@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gleanery.client import Group
-from gleanery.client.filters import View
+from gleanery.client.requests import View
 
 _ADVICE = 'Use another pipeline, or replace its tables: pipeline.run(…, refresh="drop_resources")'
 

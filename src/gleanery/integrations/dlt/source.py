@@ -12,7 +12,7 @@ from dlt.extract import DltResource
 from msgspec import Raw
 
 from gleanery.client import Client, CursorExpired, NotFound
-from gleanery.client.filters import View
+from gleanery.client.requests import View
 from gleanery.integrations.dlt import tables
 from gleanery.integrations.dlt.member_names import MemberNames
 from gleanery.integrations.dlt.position import Position

@@ -28,7 +28,7 @@ from gleanery.integrations.logins.errors import (
 )
 
 if TYPE_CHECKING:
-    from gleanery.client.session_documents import SessionDocument
+    from gleanery.client.session_models import SessionDocument
 
 _log = logging.getLogger("gleanery.integrations")
 

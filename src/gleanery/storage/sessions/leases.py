@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from gleanery import errors
 from gleanery.client.sessions import ReadResult, visibility
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.errors import Losses
 from gleanery.models.leases import MAX_SECONDS, LeaseOut
 from gleanery.security.tokens import Actor
 from gleanery.security.vault import Vault

@@ -15,7 +15,7 @@ from gleanery.client.sessions import (
     StorageEntry,
     visibility,
 )
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.errors import Losses
 from gleanery.models.session_state import (
     DEFAULT_PROFILE,
 )

@@ -1,20 +1,22 @@
-"""A curl command, as browsers copy a request. Reads their PowerShell commands, too."""
+"""A curl command, as browsers copy a request. Reads their PowerShell commands as well.
+
+A command line of bash or of Windows' cmd is split into commands and words. A PowerShell command, as
+Chromium copies it, has the cookies of its web session.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 
-from gleanery.client.sessions import cookie_headers, lines, powershell, shell_words
+from gleanery.client.sessions import cookie_headers, records
 from gleanery.client.sessions.cookie_headers import COOKIE
-from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import TEXT, Format
-from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.model import Cookie, SessionState
+from gleanery.client.sessions.document import TEXT, Document, Format, limited
+from gleanery.client.sessions.errors import InvalidSession, Losses
+from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 from gleanery.client.sessions.visibility import Page, page_of, parse_request_url
 
 _START = re.compile(r"\s*(?:\$ )?curl(?:\.exe)?\s")
@@ -70,26 +72,26 @@ class _Request:
 def _detect(document: Document) -> bool:
     if document.is_json:
         return False
-    return bool(_START.match(document.text)) or powershell.is_command(document.text)
+    return bool(_START.match(document.text)) or _is_powershell(document.text)
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     if not _detect(document):
         raise InvalidSession("Expected a command that starts with curl")
-    if powershell.is_command(document.text):
-        return SessionState(tuple(powershell.read(document.text, losses)))
+    if _is_powershell(document.text):
+        return SessionState(tuple(_read_powershell(document.text, losses)))
     cookies = (_read_request(one, losses, url) for one in _requests(document, losses))
-    return SessionState(tuple(lines.limited(chain.from_iterable(cookies), "cookies")))
+    return SessionState(tuple(limited(chain.from_iterable(cookies), "cookies")))
 
 
 def _pages(document: Document, url: str | None) -> Iterator[Page]:
-    if not powershell.is_command(document.text):  # its cookies have domains and paths
+    if not _is_powershell(document.text):  # its cookies have domains and paths
         yield from (_page_of(one, url) for one in _requests(document, Losses()) if one.cookies)
 
 
 def _requests(document: Document, losses: Losses) -> Iterator[_Request]:
     text = document.text.lstrip().removeprefix("$ ")
-    for words in lines.limited(shell_words.split(text), "commands"):
+    for words in limited(_split_words(text), "commands"):
         if words[0] in _PROGRAMS:
             yield from (_parse(one, losses) for one in _split_at_next(words[1:]))
 
@@ -162,6 +164,166 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> str:
     if header:
         words += ["--header", f"Cookie: {header}"]
     return shlex.join(words) + "\n"
+
+
+_QUOTED = r'"([^`"]*(?:`.[^`"]*)*)"'
+_POWERSHELL_COOKIE = re.compile(
+    rf"New-Object System\.Net\.Cookie\({_QUOTED}, {_QUOTED}, {_QUOTED}, {_QUOTED}\)",
+    re.DOTALL,
+)
+_POWERSHELL = re.compile(r"^\s*(?:\$session = New-Object|Invoke-WebRequest )", re.MULTILINE)
+_POWERSHELL_HEADER = r'[{{;\n][ \t]*"{name}"[ \t]*='
+_POWERSHELL_COOKIE_HEADER = re.compile(
+    _POWERSHELL_HEADER.format(name="cookie"), re.IGNORECASE | re.ASCII
+)
+_POWERSHELL_AUTHORIZATION = re.compile(
+    _POWERSHELL_HEADER.format(name="authorization"), re.IGNORECASE | re.ASCII
+)
+_NOT_READ = "The cookies of a Cookie header in a PowerShell command are not read: read it alone"
+_POWERSHELL_ESCAPE = re.compile(r"`(.)|\$\(\[char\]([0-9]{1,5})\)", re.DOTALL)
+
+
+def _is_powershell(text: str) -> bool:
+    return _POWERSHELL.match(text) is not None
+
+
+def _read_powershell(text: str, losses: Losses) -> Iterator[Cookie]:
+    """Yield the cookies, which have a path and a domain, but no flags."""
+    losses.add("cookie", _NOT_READ, "header", len(_POWERSHELL_COOKIE_HEADER.findall(text)))
+    losses.add_authorization(len(_POWERSHELL_AUTHORIZATION.findall(text)))
+    for index, match in enumerate(limited(_POWERSHELL_COOKIE.finditer(text), "cookies")):
+        with records.at(f"cookies[{index}]"):
+            name, value, path, domain = map(_unescape_powershell, match.groups())
+            host, host_only = split_domain(domain)
+            yield Cookie(name, value, host, host_only, path)
+
+
+def _unescape_powershell(text: str) -> str:
+    unescaped = _POWERSHELL_ESCAPE.sub(lambda match: match[1] or chr(int(match[2])), text)
+    # Browsers write a character outside the basic plane as a pair of surrogates.
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+_BASH = re.compile(
+    r"""
+      (?P<space>[ \t]+|\\\r?\n)
+    | (?P<end>[\r\n;&|<>()]+)
+    | '(?P<single>[^']*)'
+    | \$'(?P<ansi_c>[^'\\]*(?:\\.[^'\\]*)*)'
+    | \$?"(?P<double>[^"\\]*(?:\\.[^"\\]*)*)"
+    | \\(?P<escaped>.)
+    | (?P<plain>[^\s'"\\;&|<>()$]+|\$(?!['"])|[\f\v])
+    """,
+    re.ASCII | re.DOTALL | re.VERBOSE,
+)
+_CMD = re.compile(
+    r"""
+      (?P<space>[ \t]+)
+    | (?P<end>[\r\n&|<>]+)
+    | "(?P<windows>[^"\\]*(?:(?:\\.|"")[^"\\]*)*)"
+    | (?P<plain>[^\s"&|<>]+|[\f\v])
+    """,
+    re.ASCII | re.DOTALL | re.VERBOSE,
+)
+_CARET = re.compile(r"\^(?:\r?\n(\r?\n)?|(.))")
+_CARET_LINE_END = re.compile(r"\^\r?\n")
+_ESCAPED_QUOTE = '^"'
+_IS_CMD = re.compile(r"\S+[ \t]+(?:-[^\s\"']*[ \t]+)*\^\"|[^\n]* \^\r?\n")
+_DOUBLE_ESCAPE = re.compile(r'\\(?:\r?\n|([$`"\\]))')
+_WINDOWS_ESCAPE = re.compile(r'\\([\\"])|""')
+_ANSI_C_ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
+)
+_ANSI_C = {
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "E": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "?": "?",
+}
+_MAX_CODE_POINT = 0x10FFFF
+
+
+def _split_words(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command. Raise InvalidSession if a quote has no end."""
+    start = text.lstrip()
+    is_cmd = _IS_CMD.match(start)
+    tokens = _tokens(_CMD, _without_carets(start)) if is_cmd else _tokens(_BASH, start)
+    words: list[str] = []
+    parts: list[str] = []
+    for kind, content in chain(tokens, [("end", "")]):
+        if kind not in ("space", "end"):
+            parts.append(_UNESCAPE[kind](content))
+            continue
+        if parts:
+            words.append("".join(parts))
+            parts = []
+        if kind == "end" and words:
+            yield words
+            words = []
+
+
+def _tokens(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, str]]:
+    position = 0
+    while position < len(text):
+        match = pattern.match(text, position)
+        if match is None:
+            raise InvalidSession("The command is incomplete: a quote or an escape has no end")
+        kind = str(match.lastgroup)
+        yield kind, match[kind]
+        position = match.end()
+
+
+def _without_carets(text: str) -> str:
+    """Remove the escape character of cmd, which has no effect between unescaped quotes."""
+    if _ESCAPED_QUOTE in text:
+        return _CARET.sub(lambda match: match[1] or match[2] or "", text)
+    return _CARET_LINE_END.sub("", text)
+
+
+def _unescape_double(text: str) -> str:
+    return _DOUBLE_ESCAPE.sub(lambda match: match[1] or "", text)
+
+
+def _unescape_windows(text: str) -> str:
+    return _WINDOWS_ESCAPE.sub(lambda match: match[1] or '"', text)
+
+
+def _unescape_ansi_c(text: str) -> str:
+    unescaped = _ANSI_C_ESCAPE.sub(_ansi_c_character, text)
+    # Browsers write a character outside the basic plane as a pair of surrogates.
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _ansi_c_character(match: re.Match[str]) -> str:
+    *hexadecimal, octal, letter = match.groups()
+    if letter is not None:
+        return _ANSI_C.get(letter, f"\\{letter}")
+    digits = next((one for one in hexadecimal if one), None)
+    code = int(digits, 16) if digits else int(octal, 8)
+    return chr(code) if code <= _MAX_CODE_POINT else "\ufffd"
+
+
+def _unchanged(text: str) -> str:
+    return text
+
+
+_UNESCAPE: dict[str, Callable[[str], str]] = {
+    "single": _unchanged,
+    "plain": _unchanged,
+    "escaped": _unchanged,
+    "ansi_c": _unescape_ansi_c,
+    "double": _unescape_double,
+    "windows": _unescape_windows,
+}
 
 
 FORMAT = Format(

@@ -8,12 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gleanery.client.sessions import cookie_dates, cookie_headers, cookie_records, records
-from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.cookie_headers import ReceivedCookies
+from gleanery.client.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
+from gleanery.client.sessions.errors import InvalidSession, Losses
 from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, SessionState
-from gleanery.client.sessions.received_cookies import ReceivedCookies
 from gleanery.client.sessions.visibility import Page, parse_request_url
 
 _Record = Mapping[str, Any]

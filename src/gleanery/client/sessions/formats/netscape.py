@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gleanery.client.sessions import cookie_dates, hostnames, lines, prefixes, records
-from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import TEXT, Format
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions import cookie_dates, cookie_rules, hostnames, records
+from gleanery.client.sessions.document import TEXT, Document, Format, numbered_lines
+from gleanery.client.sessions.errors import InvalidSession, Losses
 from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 
 _HEADER = re.compile(r"#[ \t]*(Netscape )?HTTP Cookie File", re.IGNORECASE)
@@ -59,7 +57,7 @@ def _read_cookies(text: str, losses: Losses) -> Iterator[Cookie]:
 
 def _cookie_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the number and the content of each line that is neither blank nor a comment."""
-    for number, line in lines.numbered(text):
+    for number, line in numbered_lines(text):
         if not line.startswith("#") or _is_http_only(line):
             yield number, line
 
@@ -85,7 +83,7 @@ def _read_cookie(line: str, losses: Losses) -> Cookie:
         secure=_read_flag(secure, "fourth"),
         http_only=http_only,
     )
-    return prefixes.with_implied_fields(cookie, ("http_only",))  # wget does not save it
+    return cookie_rules.with_implied_fields(cookie, ("http_only",))  # wget does not save it
 
 
 def _read_host(domain: str, losses: Losses) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gleanery.client.sessions import browser_rules, cookie_records, hostnames, records
-from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions import cookie_records, cookie_rules, hostnames, records
+from gleanery.client.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
+from gleanery.client.sessions.errors import Losses
 from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry, normalize_origin
 
 _NAME = "playwright"
@@ -53,7 +52,7 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, An
             losses.add("local_storage", _INVALID_ORIGIN, "entry")
             continue
         origins.setdefault(entry.origin, []).append({"name": entry.key, "value": entry.value})
-    accepted = browser_rules.accepted(state.cookies, losses)
+    accepted = cookie_rules.accepted(state.cookies, losses)
     return {
         "cookies": [_write_cookie(cookie) for cookie in accepted],
         "origins": [{"origin": origin, "localStorage": found} for origin, found in origins.items()],

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gleanery.client.sessions import cookie_records, domain_cookies, hostnames, prefixes, records
-from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import JSON, Format
-from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions import cookie_records, cookie_rules, hostnames, records
+from gleanery.client.sessions.document import JSON, Document, Format
+from gleanery.client.sessions.errors import InvalidSession, Losses
 from gleanery.client.sessions.model import Cookie, SessionState
 from gleanery.client.sessions.visibility import page_of
 
@@ -30,7 +28,7 @@ def _detect(document: Document) -> bool:
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = _read_pairs(document, url) or cookie_records.read_state(document, losses, url).cookies
     return SessionState(
-        tuple(prefixes.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
+        tuple(cookie_rules.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
     )
 
 
@@ -52,7 +50,7 @@ def _read_pair(name: Any, value: Any, host: str, index: int) -> Cookie:
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
     cookies = list(_accepted(state, losses))
-    sendable = domain_cookies.without_host_only(cookies, _has_no_subdomain, _SUBDOMAINS, losses)
+    sendable = cookie_rules.without_host_only(cookies, _has_no_subdomain, _SUBDOMAINS, losses)
     return [_write_cookie(cookie) for cookie in sendable]
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gleanery.client.sessions import browser_rules, cookie_records, domain_cookies, prefixes
-from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
+from gleanery.client.sessions import cookie_records, cookie_rules
+from gleanery.client.sessions.document import JSON, OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.errors import Losses
 from gleanery.client.sessions.hostnames import is_address
-from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
 from gleanery.client.sessions.visibility import parse_url
 
@@ -25,12 +25,12 @@ _OTHER_HOST = (
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
-    cookies = list(browser_rules.accepted(state.cookies, losses))
+    cookies = list(cookie_rules.accepted(state.cookies, losses))
     host = _page_host(cookies) if url is None else parse_url(url).host
-    settable = domain_cookies.without_host_only(
+    settable = cookie_rules.without_host_only(
         cookies, lambda one: one.host == host or is_address(one.host), _OTHER_HOST, losses
     )
-    return [_write_cookie(one, host) for one in prefixes.without_violations(settable, losses)]
+    return [_write_cookie(one, host) for one in cookie_rules.without_violations(settable, losses)]
 
 
 def _page_host(cookies: Iterable[Cookie]) -> str | None:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery import __version__
 from gleanery.api.console import assets as console
 from gleanery.api.handlers import system as handlers
 from gleanery.api.operation import Example, Operation, Resource
+from gleanery.version import __version__
 
 
 class Status(TypedDict):

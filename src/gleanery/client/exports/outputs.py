@@ -1,10 +1,143 @@
-"""A set of ids in little memory, for ids that mostly come in increasing order."""
+"""Outputs of an export: the report about them, the choice of fields, and pages as JSON text.
+
+``SeenIds`` recognises the outputs that were written before. It takes little memory if their ids
+mostly come in increasing order.
+"""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import msgspec
+
+from gleanery.client.exports.errors import ExportFailed, InvalidExport
+
+
+@dataclass(frozen=True)
+class Widening:
+    """A change of a column's type, because a value did not fit the type so far."""
+
+    field: str
+    """Name of the column."""
+    row: int
+    """First row, counted from 1, whose value did not fit."""
+    count: int
+    """Number of values in the file that do not fit the old type."""
+    old_type: str
+    new_type: str
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export wrote."""
+
+    rows: int = 0
+    bytes: int = 0
+    """Size of the file."""
+    duplicates: int = 0
+    """Outputs that came again, because they changed during the export, and were left out."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Type of each column of a table: null, bool, int64, double, string, timestamp or json."""
+    widenings: tuple[Widening, ...] = ()
+    missing_fields: tuple[str, ...] = ()
+    """Chosen keys of ``data`` that no output has, as the caller gave them."""
+    cursor: int | None = None
+    """Where ``changes`` continues. None if the outputs are not complete, because of a limit."""
+
+    def with_cursor(self, cursor: int | None) -> ExportReport:
+        return replace(self, cursor=cursor)
+
+
+MEMBERS = (
+    "source_url",
+    "data",
+    "id",
+    "output_id",
+    "root_job_id",
+    "create_date",
+    "update_date",
+    "last_scraped_date",
+    "key_hash",
+    "value_hash",
+    "is_approved",
+    "tags",
+    "files",
+)
+"""Members of an output, in the order of the columns."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of an output, or a key of its ``data``."""
+
+    member: str
+    key: str | None = None
+    given: str = field(default="", compare=False)
+    """Name that the caller gave."""
+
+    @property
+    def column(self) -> str:
+        """Name of the column. No two fields have the same."""
+        return self.member if self.key is None else f"data_{self.key}"
+
+
+def read_fields(names: Sequence[str]) -> tuple[Field, ...]:
+    """Return the chosen fields, each once.
+
+    A name is a member of an output. Any other name is a key of ``data``, with or without ``data.``
+    or, as in the name of its column, ``data_`` before it.
+    """
+    if not names or not all(names):
+        raise InvalidExport("A list of fields needs names, separated by commas")
+    return tuple(dict.fromkeys(_read_field(name) for name in names))
+
+
+def _read_field(name: str) -> Field:
+    if name in MEMBERS:
+        return Field(name)
+    for prefix in ("data.", "data_"):
+        if name.startswith(prefix):
+            return Field("data", name.removeprefix(prefix), name)
+    return Field("data", name, name)
+
+
+Item = bytes | msgspec.Raw
+"""JSON text of one output. A Raw, as the client decodes a page, need not be copied."""
+
+T = TypeVar("T")
+_BLOCK_ITEMS = 64
+
+
+def blocks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Yield the outputs of a page in blocks of some 64 KB.
+
+    To allocate the memory for a copy of a whole page takes as long as to decode the page.
+    """
+    for at in range(0, len(items), _BLOCK_ITEMS):
+        yield items[at : at + _BLOCK_ITEMS]
+
+
+def join_lines(items: Sequence[Item]) -> bytes:
+    """Return one line per output. The service sends JSON without line breaks."""
+    if b"\n" in b"".join(items):  # a search is ten times as fast as counting them
+        raise ExportFailed("The service has sent an output with line breaks. Check its version")
+    return b"\n".join((*items, b"")) if items else b""
+
+
+def read_items(decoder: msgspec.json.Decoder[T], items: Sequence[Item]) -> list[T]:
+    """Decode each output, or say that the service has sent something else."""
+    try:
+        return [*map(decoder.decode, items)]
+    except msgspec.MsgspecError as error:
+        raise ExportFailed(
+            f"The service has sent something that is not an output: {error}. "
+            "Check its version and the URL"
+        ) from None
+
 
 _BLOCK_IDS = 1024
 _SORTED_IDS = 65536  # at once
