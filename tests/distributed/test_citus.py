@@ -257,7 +257,7 @@ def test_the_service_needs_no_superuser(citus: CitusServer, tmp_path: Path) -> N
 def test_every_statement_uses_one_shard(settings: Settings) -> None:
     async def explain_all(engine: PostgresDatabase) -> dict[str, str]:
         problems = {}
-        for name, sql in statements().items():
+        for name, sql in statements("postgres").items():
             if name not in OVER_ALL and TABLE.search(sql) and "{" not in sql:
                 for form, problem in (await explain(engine, sql)).items():
                     problems[f"{name} {form}"] = problem

@@ -1,6 +1,7 @@
 """The database protocol: the interface of both engines, which all queries use.
 
 Queries are written once, in the SQL that SQLite and PostgreSQL share, with ``$1`` for parameters.
+Where the text of a statement has to differ, the statement is an ``Sql``: the texts of both engines.
 The work of a transaction is a coroutine function. PostgreSQL runs it on the event loop; SQLite runs
 it in the writer thread, where it never waits.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from gleanery.errors import Unavailable
 from gleanery.observability.progress import StartProgress, no_progress
@@ -17,6 +18,38 @@ from gleanery.storage.notifications import Subscription
 
 T = TypeVar("T")
 Row = Sequence[Any]
+
+
+class Sql(NamedTuple):
+    """A statement, or a part of one, with another text for each engine."""
+
+    sqlite: str
+    postgres: str
+
+    def within(self, start: str, end: str) -> Sql:
+        """Return the statement with the same text before it and after it."""
+        return Sql(f"{start}{self.sqlite}{end}", f"{start}{self.postgres}{end}")
+
+    def __format__(self, _: str) -> NoReturn:
+        raise TypeError("an f-string needs the text of one engine")
+
+
+Statement = str | Sql
+"""A statement for both engines: one text that they share, or one for each."""
+
+
+def indexed(sql: str, **indexes: str) -> Sql:
+    """Return a statement for which SQLite has to use these indexes, each given by its table.
+
+    The text names the table in braces: ``{jobs}``. Without the clause, table statistics can make
+    the planner of SQLite scan a whole group, if many rows have the same value.
+    """
+    return Sql(
+        sqlite=sql.format(**{table: f"{table} INDEXED BY {indexes[table]}" for table in indexes}),
+        postgres=sql.format(**{table: table for table in indexes}),
+    )
+
+
 ITEM_SEPARATOR = b",\n"
 """Separates the items of a page. No item contains a line break, so a page can be split again."""
 
@@ -36,7 +69,7 @@ class PageRead(NamedTuple):
     """One page to read for a tenant."""
 
     organization_id: int
-    search: str
+    search: Sql
     """A SELECT of seq and item, in order, without LIMIT.
 
     An empty item marks the place where a search with bounded work stopped. It is the last row.
@@ -45,14 +78,14 @@ class PageRead(NamedTuple):
     values: Sequence[Any]
     max_bytes: int
     """A page with more bytes is not read at once."""
-    sizes: str
+    sizes: Sql
     """Like ``search``, with the size of each item instead of the item, and without its limit."""
 
 
 class LineRead(NamedTuple):
     """Outputs to read for an export, as lines."""
 
-    search: str
+    search: Sql
     """A SELECT of seq, id and item, in order, without LIMIT."""
     values: Sequence[Any]
     limit: int
@@ -76,7 +109,9 @@ class PageReader(Protocol):
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
         """Read pages from one snapshot. A failed read returns its error instead of a page."""
 
-    def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+    def read_for(
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
+    ) -> Sequence[Row]:
         """Run one reading statement for a tenant."""
 
 
@@ -87,19 +122,21 @@ class Transaction(Protocol):
     def organization_id(self) -> int:
         """The tenant of the transaction; only its rows are visible."""
 
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch(self, sql: Statement, *values: Any) -> Sequence[Row]:
         """Run one statement and return its rows."""
 
-    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+    async def fetch_many(self, sql: Statement, many: Iterable[Row]) -> Sequence[Row]:
         """Run one statement for each set of values and return all rows, in that order."""
 
-    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
+    async def execute_many(self, sql: Statement, many: Iterable[Row]) -> None:
         """Run one statement without result rows for each set of values.
 
         The order is undefined, so no two sets may change the same row.
         """
 
-    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch_by_keys(
+        self, keys: Collection[bytes], sql: Statement, *values: Any
+    ) -> Sequence[Row]:
         """Run one statement for each key and return all rows, in any order.
 
         The key is the last parameter of the statement.
@@ -137,10 +174,10 @@ class Database(Protocol):
     def organization_id(self) -> int:
         """The tenant of the handle; only its rows are visible."""
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         """Run one SELECT on a snapshot of the committed data."""
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         """Do the same for large rows. Other requests run during the work, on SQLite as well."""
 
     async def read_page(self, read: PageRead) -> Page:

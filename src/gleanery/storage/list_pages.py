@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gleanery.storage import page_sizes
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Database, Row, Statement
 from gleanery.storage.page_sizes import Hold, hold_nothing
 
 _CHUNK_RECORDS = 1000
@@ -43,19 +43,19 @@ class ListQuery:
     """The statements of a list. Their first parameters are the organization and a position."""
 
     database: Database
-    sizes: str
+    sizes: Statement
     """Finds position and size of the $3 records after position $2.
 
     The size is 0 for a record that does not belong to the list.
     """
-    rows: str
+    rows: Statement
     """Finds the records after position $2 up to position $3. The last column is the position."""
     values: tuple[Any, ...]
     """The other parameters of both statements."""
     encode: Callable[[Row], bytes]
     """Renders a record as JSON text."""
 
-    async def read(self, sql: str, after: int, until_or_count: int) -> list[Row]:
+    async def read(self, sql: Statement, after: int, until_or_count: int) -> list[Row]:
         key = (self.database.organization_id, after, until_or_count)
         return list(await self.database.read(sql, *key, *self.values))
 

@@ -11,7 +11,7 @@ from gleanery.models.responses import GroupSettingsOut, JobOut
 from gleanery.storage import audit, list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Database, Row, indexed
 from gleanery.storage.group_lock import (
     DEFAULT_KEEP_DAYS,
     DEFAULT_KEEP_VERSIONS,
@@ -38,24 +38,33 @@ _JOB_COLUMNS = "name, output_count, approved_count, review_id, created_at, statu
 # The order names the group, so that PostgreSQL uses the index of the group. That index needs the
 # condition on the id, which is always true.
 _JOBS = """
-FROM jobs /* INDEXED BY jobs_in_order */ LEFT JOIN reviews
+FROM {jobs} LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1 AND jobs.id > 0
 """
 _JOBS_OF_GROUP = f"{_JOBS} AND jobs.group_id <= $4 AND (jobs.group_id, jobs.id) > ($4, $2)"
-_JOB_SIZES = f"""
+_JOB_SIZES = indexed(
+    f"""
 SELECT jobs.id, 200 + coalesce(octet_length(comment), 0) {_JOBS_OF_GROUP}
 ORDER BY jobs.group_id, jobs.id LIMIT $3
-"""
-_JOB_ROWS = f"""
+""",
+    jobs="jobs_in_order",
+)
+_JOB_ROWS = indexed(
+    f"""
 SELECT {_JOB_COLUMNS}, comment, jobs.id {_JOBS}
     AND jobs.group_id = $4 AND jobs.id > $2 AND jobs.id <= $3 ORDER BY jobs.id
-"""
-_JOBS_OF_GROUPS = f"""
+""",
+    jobs="jobs_in_order",
+)
+_JOBS_OF_GROUPS = indexed(
+    f"""
 SELECT jobs.group_id, {_JOB_COLUMNS},
     CASE WHEN octet_length(comment) <= $5 THEN comment END, jobs.id
 {_JOBS} AND jobs.group_id BETWEEN $2 AND $3 ORDER BY jobs.group_id, jobs.id LIMIT $4
-"""
+""",
+    jobs="jobs_in_order",
+)
 _COUNTRIES = """
 SELECT country, output_count FROM country_counts
 WHERE organization_id = $1 AND group_id = $2 ORDER BY country LIMIT $3

@@ -23,7 +23,7 @@ from gleanery.errors import CursorExpired, no_group
 from gleanery.models.requests import ChangeQuery
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import page_sizes
-from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage.database import Database, Engine, Row, Sql, Transaction
 from gleanery.storage.group_lock import FIRST_SEQ
 from gleanery.storage.history import expiry
 from gleanery.storage.history.update_fields import FieldReader, Update
@@ -184,10 +184,10 @@ class _Part(NamedTuple):
     until: int
     limit: int
 
-    async def read(self, sql: str, *values: int) -> Sequence[Row]:
+    async def read(self, sql: Sql, *values: int) -> Sequence[Row]:
         return await self.database.read(sql, *self._values, *values)
 
-    async def read_large(self, sql: str, *values: int) -> Sequence[Row]:
+    async def read_large(self, sql: Sql, *values: int) -> Sequence[Row]:
         return await self.database.read_large(sql, *self._values, *values)
 
     @property

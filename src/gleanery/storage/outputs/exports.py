@@ -110,7 +110,7 @@ class Export:
         An output that changes between both reads moves to the end of the order.
         """
         values = self._values(limit)
-        sql = f"{self._search.sizes} LIMIT ${len(values) + 1}"
+        sql = self._search.sizes.within("", f" LIMIT ${len(values) + 1}")
         rows = await self._database.read_large(sql, *values, limit)
         sizes = [size for _, size in rows if size]  # 0: the search stopped there
         count = page_sizes.count_fitting(sizes, _STEP_BYTES)
@@ -120,8 +120,9 @@ class Export:
         await self._hold(size if size > 2 * _STEP_BYTES else 0)
         values = (*values, self.cursor, page_sizes.UNLIMITED, count, until)
         number = len(values)
-        search = f"""SELECT seq, id, item FROM ({self._search.lines} LIMIT ${number - 1}) AS part
-            WHERE seq <= ${number}"""
+        search = self._search.lines.within(
+            "SELECT seq, id, item FROM (", f" LIMIT ${number - 1}) AS part WHERE seq <= ${number}"
+        )
         lines = await self._database.read_lines(LineRead(search, values, limit))
         is_stopped = lines.ids and lines.ids[-1] == _STOPPED
         return _Step(lines, lines.last_seq - 1 if is_stopped else until)

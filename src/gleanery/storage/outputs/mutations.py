@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gleanery.errors import no_output
 from gleanery.storage import page_sizes
-from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage.database import Database, Row, Transaction, indexed
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
 from gleanery.storage.history import storing
@@ -23,11 +23,14 @@ _COLUMNS = """
 identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, octet_length(item)
 """
 _BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
-_JOB_RANGE = f"""
-SELECT {_COLUMNS} FROM outputs /* INDEXED BY outputs_by_job */
+_JOB_RANGE = indexed(
+    f"""
+SELECT {_COLUMNS} FROM {{outputs}}
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
-"""
+""",
+    outputs="outputs_by_job",
+)
 _GROUP_RANGE = f"""
 SELECT {_COLUMNS} FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4

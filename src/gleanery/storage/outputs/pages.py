@@ -66,7 +66,8 @@ async def _read_large_page(database: Database, read: PageRead, max_bytes: int, h
     which an output is missing is never the last one.
     """
     *values, _ = read.values
-    rows = await database.read(f"{read.sizes} LIMIT ${len(values) + 1}", *values, read.limit + 1)
+    sql = read.sizes.within("", f" LIMIT ${len(values) + 1}")
+    rows = await database.read(sql, *values, read.limit + 1)
     sizes = [size for _, size in rows[: read.limit] if size]  # 0: the search stopped there
     count = page_sizes.count_fitting(sizes, max_bytes)
     parts: list[bytes] = []
@@ -89,7 +90,9 @@ async def _read_items(
 ) -> list[bytes]:
     organization_id, group, _, *values, _ = read.values
     number = len(read.values) + 1
-    sql = f"SELECT item FROM ({read.search} LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
+    sql = read.search.within(
+        "SELECT item FROM (", f" LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
+    )
     bounds = (page_sizes.UNLIMITED, len(part), part[-1][0])
     rows = await database.read_large(sql, organization_id, group, after, *values, *bounds)
     return [row[0] for row in rows if row[0]]

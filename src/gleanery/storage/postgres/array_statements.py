@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from gleanery.storage.database import Statement
+
 INSERT = re.compile(
     r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*VALUES\s*\(([$\d,\s]+)\)\s*(RETURNING\s[\w\s,]+)?"
 )
@@ -20,6 +22,11 @@ UPDATE = re.compile(r"\s*UPDATE (\w+)(\s+SET\s.+)\b(WHERE\s.+)", re.DOTALL)
 _SELECT = re.compile(r"\s*(SELECT\s.+\sFROM \w+(?: LEFT JOIN \w+\s+ON\s.+)?\sWHERE\s.+)", re.DOTALL)
 NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+)")
+
+
+def to_postgres(sql: Statement) -> str:
+    """Return the text of a statement for PostgreSQL."""
+    return sql if isinstance(sql, str) else sql.postgres
 
 
 class ArrayStatement(NamedTuple):

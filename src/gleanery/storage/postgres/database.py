@@ -22,10 +22,12 @@ from gleanery.storage.database import (
     ReplicaState,
     Row,
     SchemaState,
+    Statement,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import distribution, pooling, row_security, schema, worker_logins
+from gleanery.storage.postgres.array_statements import to_postgres
 from gleanery.storage.postgres.connect_errors import check_url
 from gleanery.storage.postgres.connecting import Hosts
 from gleanery.storage.postgres.connections import ConnectionPool, NotSent
@@ -212,10 +214,10 @@ class PostgresDatabase:
     def for_all_tenants(self) -> Database:
         return PostgresHandle(self, ALL_TENANTS)
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.read_for(NO_TENANT, sql, values)
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.read(sql, *values)
 
     async def read_page(self, read: PageRead) -> Page:
@@ -230,7 +232,7 @@ class PostgresDatabase:
         return await self.write_for(NO_TENANT, work, queue_key)
 
     async def read_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]:
         return await _read(self._connections, organization_id, sql, values)
 
@@ -292,12 +294,13 @@ class PostgresDatabase:
 
 
 async def _read(
-    pool: ConnectionPool, organization_id: int, sql: str, values: Sequence[Any]
+    pool: ConnectionPool, organization_id: int, sql: Statement, values: Sequence[Any]
 ) -> Sequence[Row]:
+    text = to_postgres(sql)
     try:
-        return await _read_once(pool, organization_id, sql, values)
+        return await _read_once(pool, organization_id, text, values)
     except NotSent:  # the idle connections are closed by now
-        return await _read_once(pool, organization_id, sql, values)
+        return await _read_once(pool, organization_id, text, values)
 
 
 async def _read_once(

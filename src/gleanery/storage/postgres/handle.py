@@ -13,6 +13,7 @@ from gleanery.storage.database import (
     PageRead,
     PageTooLarge,
     Row,
+    Statement,
     Transaction,
 )
 
@@ -23,7 +24,7 @@ class TenantAccess(Protocol):
     """A server on which a tenant reads, and writes if it is no replica."""
 
     async def read_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]: ...
 
     async def write_for(
@@ -40,15 +41,15 @@ class PostgresHandle(NamedTuple):
     server: TenantAccess
     organization_id: int
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.server.read_for(self.organization_id, sql, values)
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.read(sql, *values)
 
     async def read_page(self, read: PageRead) -> Page:
         """Join the items in this process, because all nodes share the database server."""
-        sql = f"{read.search} LIMIT ${len(read.values) + 1}"
+        sql = f"{read.search.postgres} LIMIT ${len(read.values) + 1}"
         values = (*read.values, read.limit + 1)
         rows = await self.server.read_for(self.organization_id, sql, values)
         items = [row[1] for row in rows]
@@ -64,7 +65,7 @@ class PostgresHandle(NamedTuple):
         return Page((joined,) if joined else (), next_cursor)
 
     async def read_lines(self, read: LineRead) -> Lines:
-        sql = f"{read.search} LIMIT ${len(read.values) + 1}"
+        sql = f"{read.search.postgres} LIMIT ${len(read.values) + 1}"
         rows = await self.server.read_for(self.organization_id, sql, (*read.values, read.limit))
         if not rows:
             return Lines((), 0, b"")

@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 
 from gleanery.errors import Overloaded, Unavailable
 from gleanery.storage import migrations
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Database, Row, Statement
 from gleanery.storage.postgres import primary_state, row_security
+from gleanery.storage.postgres.array_statements import to_postgres
 from gleanery.storage.postgres.connect_errors import host_of, short_reason
 from gleanery.storage.postgres.connecting import Hosts, end
 from gleanery.storage.postgres.connections import ConnectionPool
@@ -148,10 +149,10 @@ class _ReplicaConnection:
         self._replica, self._connection = replica, connection
 
     async def read_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]:
         try:
-            rows: Sequence[Row] = await self._connection.fetch(sql, *values)
+            rows: Sequence[Row] = await self._connection.fetch(to_postgres(sql), *values)
         except ValueError:  # the driver rejects a value; the primary's answer says that
             raise
         except Exception as error:

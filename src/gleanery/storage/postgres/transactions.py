@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
-from gleanery.storage.database import Row
+from gleanery.storage.database import Row, Statement
 from gleanery.storage.postgres import reserved_ids
-from gleanery.storage.postgres.array_statements import ArrayStatement, over_arrays
+from gleanery.storage.postgres.array_statements import ArrayStatement, over_arrays, to_postgres
 from gleanery.storage.postgres.connecting import end
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
 
@@ -91,31 +91,33 @@ class PostgresTransaction:
         self.organization_id = organization_id
         self._array_statements = array_statements
 
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        rows: Sequence[Row] = await self._connection.fetch(sql, *values)
+    async def fetch(self, sql: Statement, *values: Any) -> Sequence[Row]:
+        rows: Sequence[Row] = await self._connection.fetch(to_postgres(sql), *values)
         return rows
 
-    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
-        sets = list(many)
+    async def fetch_many(self, sql: Statement, many: Iterable[Row]) -> Sequence[Row]:
+        text, sets = to_postgres(sql), list(many)
         scalars = self._count_scalars(sets)
-        statement = await self._over_arrays(sql, len(sets), scalars)
+        statement = await self._over_arrays(text, len(sets), scalars)
         if statement is None:
-            return await self._fetch_each(sql, sets)
+            return await self._fetch_each(text, sets)
         return await self._fetch_arrays(statement, _columns(sets, scalars))
 
-    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
-        sets = list(many)
+    async def execute_many(self, sql: Statement, many: Iterable[Row]) -> None:
+        text, sets = to_postgres(sql), list(many)
         scalars = self._count_scalars(sets)
-        statement = await self._over_arrays(sql, len(sets), scalars)
+        statement = await self._over_arrays(text, len(sets), scalars)
         if statement is None:
-            await self._execute_each(sql, sets)
+            await self._execute_each(text, sets)
             return
         done = await self._connection.execute(statement.sql, *_columns(sets, scalars))
         if statement.inserts_all and done != f"INSERT 0 {len(sets)}":
             raise RuntimeError(f"{done} instead of {len(sets)} rows: {statement.sql}")
 
-    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
-        statement = await self._over_arrays(sql, len(keys), len(values))
+    async def fetch_by_keys(
+        self, keys: Collection[bytes], sql: Statement, *values: Any
+    ) -> Sequence[Row]:
+        statement = await self._over_arrays(to_postgres(sql), len(keys), len(values))
         if statement is None:
             return await self.fetch_many(sql, [(*values, key) for key in keys])
         return await self._fetch_arrays(statement, (*values, [*keys]))

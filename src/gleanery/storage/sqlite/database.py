@@ -32,6 +32,7 @@ from gleanery.storage.database import (
     PageTooLarge,
     Row,
     SchemaState,
+    Statement,
     Transaction,
 )
 from gleanery.storage.notifications import Subscription
@@ -196,10 +197,10 @@ class SqliteDatabase:
         except (apsw.SQLError, TypeError):
             raise SettingsError(migrations.FOREIGN) from None
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return self.read_for(tenancy.NO_TENANT, sql, values)
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.read_large_for(tenancy.NO_TENANT, sql, values)
 
     async def read_page(self, read: PageRead) -> Page:
@@ -213,14 +214,16 @@ class SqliteDatabase:
     ) -> T:
         return await self.write_for(tenancy.NO_TENANT, work)
 
-    def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+    def read_for(
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
+    ) -> Sequence[Row]:
         try:
             return self._reader.execute(to_sqlite(sql, organization_id), values).fetchall()
         except TEMPORARY_ERRORS as error:
             raise unavailable(error) from error
 
     async def read_large_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]:
         assert self._large_reads is not None, "open() comes first"
         try:
@@ -309,10 +312,10 @@ class _SqliteHandle(NamedTuple):
     database: SqliteDatabase
     organization_id: int
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return self.database.read_for(self.organization_id, sql, values)
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.database.read_large_for(self.organization_id, sql, values)
 
     async def read_page(self, read: PageRead) -> Page:

@@ -22,7 +22,7 @@ import apsw
 from gleanery.errors import Unavailable
 from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.storage import migrations, tenancy
-from gleanery.storage.database import Row, Transaction
+from gleanery.storage.database import Row, Statement, Transaction
 from gleanery.storage.sqlite.connections import OpenFiles
 from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS, unavailable
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
@@ -50,16 +50,18 @@ class _SqliteTransaction:
         self._connection = connection
         self.organization_id = organization_id
 
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return self._connection.execute(to_sqlite(sql, self.organization_id), values).fetchall()
 
-    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+    async def fetch_many(self, sql: Statement, many: Iterable[Row]) -> Sequence[Row]:
         return self._connection.executemany(to_sqlite(sql, self.organization_id), many).fetchall()
 
-    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
+    async def execute_many(self, sql: Statement, many: Iterable[Row]) -> None:
         self._connection.executemany(to_sqlite(sql, self.organization_id), many)
 
-    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch_by_keys(
+        self, keys: Collection[bytes], sql: Statement, *values: Any
+    ) -> Sequence[Row]:
         if not keys:
             return []
         statement = for_key_array(sql, len(values) + 1, self.organization_id)
