@@ -25,8 +25,8 @@ from gleanery.storage.database import Statement
 from gleanery.storage.engines import create_engine
 from gleanery.storage.groups import catalog, overview, waiting
 from gleanery.storage.outputs import apply, approved_view, rows
-from gleanery.storage.postgres.array_statements import over_arrays, to_postgres
 from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.postgres.transactions import over_arrays, to_postgres
 from gleanery.storage.reviews import job_history, reading
 from gleanery.storage.sessions import (
     cookies,

@@ -21,7 +21,7 @@ FILTERS_OF_VIEW = FILTERS[:-1]
 _STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b")
 _NO_QUERIES = (
     "postgres.row_security",
-    "postgres.distribution",
+    "postgres.citus.distribution",
     "migrations",
 )  # they define tables and policies
 

@@ -22,7 +22,7 @@ from gleanery.security.key_files import KeyFile, fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
-from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
+from gleanery.storage.sqlite.connections import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
 from gleanery.values import timestamps
 
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"

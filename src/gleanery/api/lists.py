@@ -5,7 +5,7 @@ from __future__ import annotations
 from gleanery.api import urls
 from gleanery.api.context import AnyContext, Response
 from gleanery.http import Header
-from gleanery.storage.list_pages import ListPage, PageLimits
+from gleanery.storage.paging import ListPage, PageLimits
 
 
 def limits_of(context: AnyContext) -> PageLimits:

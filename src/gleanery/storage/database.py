@@ -3,21 +3,27 @@
 Queries are written once, in the SQL that SQLite and PostgreSQL share, with ``$1`` for parameters.
 Where the text of a statement has to differ, the statement is an ``Sql``: the texts of both engines.
 The work of a transaction is a coroutine function. PostgreSQL runs it on the event loop; SQLite runs
-it in the writer thread, where it never waits.
+it in the writer thread, where it never waits. A transaction can notify a channel. Its subscribers
+in this process are the ``Subscriptions`` of the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from gleanery.errors import Unavailable
 from gleanery.observability.progress import StartProgress, no_progress
-from gleanery.storage.notifications import Subscription
 
 T = TypeVar("T")
 Row = Sequence[Any]
+ITEM_SEPARATOR = b",\n"
+"""Separates the items of a page. No item contains a line break, so a page can be split again."""
+
+
+# --- statements ----------------------------------------------------------------------------------
 
 
 class Sql(NamedTuple):
@@ -50,8 +56,7 @@ def indexed(sql: str, **indexes: str) -> Sql:
     )
 
 
-ITEM_SEPARATOR = b",\n"
-"""Separates the items of a page. No item contains a line break, so a page can be split again."""
+# --- pages ---------------------------------------------------------------------------------------
 
 
 class Page(NamedTuple):
@@ -113,6 +118,82 @@ class PageReader(Protocol):
         self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]:
         """Run one reading statement for a tenant."""
+
+
+# --- notifications -------------------------------------------------------------------------------
+
+
+class Subscription:
+    """Receives the notifications of one channel, from its registration on."""
+
+    def __init__(self) -> None:
+        self._notified = asyncio.Event()
+        self._is_stopped = False
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a notification. Return False after a timeout, or if it was stopped."""
+        if not self._is_stopped:
+            try:
+                await asyncio.wait_for(self._notified.wait(), seconds)
+            except TimeoutError:
+                return False
+            self._notified.clear()
+        return not self._is_stopped
+
+    def notify(self) -> None:
+        self._notified.set()
+
+    def stop(self) -> None:
+        """End the current wait and all later ones."""
+        self._is_stopped = True
+        self._notified.set()
+
+
+class Subscriptions:
+    """All subscriptions of a process, by channel."""
+
+    def __init__(self) -> None:
+        self._by_channel: dict[str, set[Subscription]] = {}
+        self._is_stopped = False
+
+    def __bool__(self) -> bool:
+        return bool(self._by_channel)
+
+    @contextmanager
+    def add(self, channel: str, subscription: Subscription) -> Iterator[Subscription]:
+        """Register the subscription until the context ends."""
+        self._by_channel.setdefault(channel, set()).add(subscription)
+        if self._is_stopped:
+            subscription.stop()
+        try:
+            yield subscription
+        finally:
+            self._by_channel[channel].discard(subscription)
+            if not self._by_channel[channel]:
+                del self._by_channel[channel]
+
+    def channels(self) -> list[str]:
+        return list(self._by_channel)
+
+    def notify(self, channel: str) -> None:
+        for subscription in self._by_channel.get(channel, ()):
+            subscription.notify()
+
+    def notify_all(self) -> None:
+        for channel in self._by_channel:
+            self.notify(channel)
+
+    def stop(self) -> None:
+        """Stop all subscriptions, and those that are added later."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        for subscriptions in self._by_channel.values():
+            for subscription in subscriptions:
+                subscription.stop()
+
+
+# --- handles and engines -------------------------------------------------------------------------
 
 
 class Transaction(Protocol):
@@ -268,8 +349,8 @@ class Engine(Database, Protocol):
     def for_replica(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
         """Return a handle for one request to one replica; None if no replica can be used now.
 
-        A replica lacks the newest changes; see ``replica_reads``. The handle runs one statement at
-        a time.
+        A replica lacks the newest changes; see ``paging.read_from_replica``. The handle runs one
+        statement at a time.
         """
 
     def for_all_tenants(self) -> Database:

@@ -7,7 +7,7 @@ from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.models.requests import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.responses import PageMetadata
 from gleanery.storage.groups import catalog, settings
-from gleanery.storage.list_pages import ListPage, PageLimits
+from gleanery.storage.paging import ListPage, PageLimits
 from gleanery.storage.statistics.fields import read_fields
 from gleanery.values.json_text import encode
 

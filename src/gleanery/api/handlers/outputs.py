@@ -14,7 +14,7 @@ from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.fields import GivenTime
 from gleanery.models.requests import IngestQuery, OutputQuery, OutputTime, VersionQuery
 from gleanery.models.responses import IngestResult, NdjsonResult, PageMetadata
-from gleanery.storage import replica_reads
+from gleanery.storage import paging
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.storage.outputs.changes import Position
@@ -30,7 +30,7 @@ _MAX_BATCH_BYTES = 1024 * 1024
 async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
     max_bytes = context.services.settings.max_page_bytes
-    page = await replica_reads.read(
+    page = await paging.read_from_replica(
         context.services.database,
         context.organization_id,
         lambda database: pages.read_page(

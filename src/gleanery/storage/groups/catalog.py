@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gleanery.errors import no_group, no_job
 from gleanery.models.responses import GroupSettingsOut, JobOut
-from gleanery.storage import audit, list_pages
+from gleanery.storage import audit, paging
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row, indexed
@@ -18,7 +18,7 @@ from gleanery.storage.group_lock import (
     Clock,
     LockedGroup,
 )
-from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
+from gleanery.storage.paging import ListPage, ListQuery, PageLimits
 from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
@@ -119,7 +119,7 @@ async def list_groups(database: Database, limits: PageLimits) -> tuple[Sequence[
         return _encode_settings(row)
 
     query = ListQuery(database, _GROUP_SIZES, _GROUPS_IN_ORDER, (), encode)
-    page = await list_pages.read_page(query, limits)
+    page = await paging.read_page(query, limits)
     del rows[len(page.records) :]  # of a group that does not fit
     if not rows:
         return [], page.next_cursor
@@ -168,7 +168,7 @@ def _encode_settings(row: Row) -> bytes:
 
 async def _read_jobs(database: Database, group_id: int, limits: PageLimits) -> ListPage:
     query = ListQuery(database, _JOB_SIZES, _JOB_ROWS, (group_id,), _encode_job)
-    return await list_pages.read_page(query, limits)
+    return await paging.read_page(query, limits)
 
 
 def _encode_job(row: Row) -> bytes:

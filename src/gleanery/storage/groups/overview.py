@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.storage import daily_changes, group_lock
+from gleanery.storage import group_lock
 from gleanery.storage.database import Database, indexed
 from gleanery.storage.groups.waiting import MAX_COUNT, BoundedCount, LatestReview
 
@@ -94,7 +94,7 @@ def _to_group(
     *,
     now: int,
 ) -> GroupOverview:
-    days = daily_changes.read(changes, now // daily_changes.DAY)
+    days = group_lock.read_daily_changes(changes, now // group_lock.DAY)
     numbers = (output_count, approved_count, last_seq)
     return GroupOverview(id_, name, display_name, *numbers, days, BoundedCount.of(jobs))
 

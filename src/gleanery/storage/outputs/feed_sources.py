@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.models.requests import View
-from gleanery.storage import metadata, page_sizes
+from gleanery.storage import metadata, paging
 from gleanery.storage.database import Sql, indexed
 
 _IN_GROUP = "WHERE organization_id = $1 AND group_id = $2"
@@ -48,9 +48,7 @@ FROM """,
 
     @property
     def sizes(self) -> Sql:
-        return self.table.within(
-            f"SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM ", f" {_IN_RANGE}"
-        )
+        return self.table.within(f"SELECT seq, {paging.ITEM_SIZE} AS size FROM ", f" {_IN_RANGE}")
 
 
 def _source(

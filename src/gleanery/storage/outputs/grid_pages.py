@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from gleanery.models.requests import OutputFilters
-from gleanery.storage import group_lock, page_sizes
+from gleanery.storage import group_lock, paging
 from gleanery.storage.database import Database, Row, Sql
 from gleanery.storage.outputs.search import (
     NEWEST_FIRST,
@@ -139,9 +139,9 @@ class _Page(NamedTuple):
         found = await self._read(search.sizes, position, values, self.limit + 1)
         rows = [row for row in found if is_wanted(row[0])]
         sizes = [size for _, size in rows[: self.limit] if size]  # 0: the search stopped there
-        count = page_sizes.count_fitting(sizes, self.max_bytes)
+        count = paging.count_fitting(sizes, self.max_bytes)
         after = position
-        for part in page_sizes.split(rows[:count]):
+        for part in paging.split(rows[:count]):
             await visit(await self._read_part(search, after, values, part))
             after = part[-1][0]
         next_ = rows[count][0] + self.direction.previous if count < len(rows) else None

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gleanery.errors import no_output
-from gleanery.storage import page_sizes
+from gleanery.storage import paging
 from gleanery.storage.database import Database, Row, Transaction, indexed
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
@@ -72,7 +72,7 @@ class SeqRange(NamedTuple):
         Also returns the sequence number after which the rest of the range begins; None if there is
         no rest. The last column of a row is the size of the output.
         """
-        count = page_sizes.count_fitting([row[-1] for row in rows], MAX_BYTES)
+        count = paging.count_fitting([row[-1] for row in rows], MAX_BYTES)
         is_whole = count == len(rows) < self.limit
         return rows[:count], None if is_whole else rows[count - 1][1]
 

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from gleanery.models.requests import OutputFilters
-from gleanery.storage import page_sizes
+from gleanery.storage import paging
 from gleanery.storage.database import Sql
 from gleanery.storage.outputs.hashes import HASH_BYTES, SITE_PREFIX, url_hash
 from gleanery.values import countries
@@ -225,7 +225,7 @@ def _texts(
     entered = "view_seq" if in_view else "created_seq"
     line = _LINE.format(entered, f"${first}", dialect.item.format(f"${second}"))
     item = _Column(dialect.item.format(f"${first}"), "item", _EMPTY)
-    size = _Column(page_sizes.ITEM_SIZE, "size", "0")
+    size = _Column(paging.ITEM_SIZE, "size", "0")
     id_ = _Column(_LINE_ID.format(entered, f"${first}"), "id", "-1")
     version = (
         _Column(entered, "created_seq", "0"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gleanery.errors import no_review
 from gleanery.models.responses import ReviewOut, ReviewStatus
-from gleanery.storage import group_lock, list_pages
+from gleanery.storage import group_lock, paging
 from gleanery.storage.database import Database, Row, Statement, indexed
-from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
+from gleanery.storage.paging import ListPage, ListQuery, PageLimits
 from gleanery.values import json_text, timestamps
 
 _GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $4)"
@@ -89,7 +89,7 @@ async def _read_page(
     database: Database, group: str, sizes: Statement, rows: Statement, limits: PageLimits
 ) -> ListPage:
     query = ListQuery(database, sizes, rows, (group,), _encode)
-    page = await list_pages.read_page(query, limits)
+    page = await paging.read_page(query, limits)
     if not page.records:
         await group_lock.require_group(database, group)
     return page

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.storage import group_lock, metadata, page_sizes
+from gleanery.storage import group_lock, metadata, paging
 from gleanery.storage.database import Database, Row, Sql, Statement, indexed
 from gleanery.storage.files.references import decode_item
 from gleanery.storage.history import field_changes
@@ -294,7 +294,7 @@ async def _read_outputs(
     """Read as many of the outputs as fit, and at least one."""
     outputs: list[SampledOutput] = []
     for identity, (reason, detail) in chosen:
-        limit = max_bytes if outputs else page_sizes.UNLIMITED
+        limit = max_bytes if outputs else paging.UNLIMITED
         row = await _read_items(job, identity, limit)
         if row is None:  # it was deleted meanwhile
             continue

@@ -33,27 +33,24 @@ from gleanery.storage.database import (
     Row,
     SchemaState,
     Statement,
+    Subscription,
     Transaction,
 )
-from gleanery.storage.notifications import Subscription
 from gleanery.storage.sqlite import space
-from gleanery.storage.sqlite.change_poller import ChangePoller
 from gleanery.storage.sqlite.connections import (
+    TEMPORARY_ERRORS,
     OpenFiles,
     Traces,
     connect,
     connect_reader,
     create_file,
+    explain,
     lock_folder,
     reject_unfinished_restore,
     require_file,
-)
-from gleanery.storage.sqlite.errors import (
-    TEMPORARY_ERRORS,
-    explain,
     unavailable,
 )
-from gleanery.storage.sqlite.large_reads import LargeReads
+from gleanery.storage.sqlite.readers import ChangePoller, LargeReads
 from gleanery.storage.sqlite.statements import join_items, join_lines, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
@@ -166,7 +163,7 @@ class SqliteDatabase:
 
     def read_page_for(self, organization_id: int, read: PageRead) -> Page:
         """Lets SQLite join the items, which takes half the time of one row per item."""
-        sql = join_items(read.search, len(read.values) + 1)
+        sql = join_items(read.search.sqlite, len(read.values) + 1)
         values = (*read.values, read.limit + 1, ITEM_SEPARATOR)
         try:
             [(count, last_seq, items)] = self.read_for(organization_id, sql, values)
@@ -234,7 +231,7 @@ class SqliteDatabase:
 
     async def read_lines_for(self, organization_id: int, read: LineRead) -> Lines:
         """Lets SQLite join the lines: it then needs no lock of the interpreter for each row."""
-        sql = join_lines(read.search, len(read.values) + 1)
+        sql = join_lines(read.search.sqlite, len(read.values) + 1)
         try:
             rows = await self.read_large_for(organization_id, sql, (*read.values, read.limit))
         except apsw.TooBigError:  # an item is longer than the search allows

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from gleanery.storage import tenancy
-from gleanery.storage.database import Sql, Statement
+from gleanery.storage.database import Statement
 
 
 def to_sqlite(sql: Statement, organization_id: int) -> str:
@@ -41,24 +41,24 @@ def _for_key_array(sql: Statement, key_parameter: int, tenant: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def join_items(search: Sql, limit_parameter: int) -> str:
+def join_items(search: str, limit_parameter: int) -> str:
     """Wrap the search for a page in a statement that joins the items.
 
     ``limit_parameter`` is the number of the limit's parameter; the next one is the separator.
     """
     return f"""
 SELECT count(*), max(seq), CAST(group_concat(item, ${limit_parameter + 1}) AS BLOB)
-FROM ({search.sqlite} LIMIT ${limit_parameter})
+FROM ({search} LIMIT ${limit_parameter})
 """
 
 
 @lru_cache(maxsize=128)
-def join_lines(search: Sql, limit_parameter: int) -> str:
+def join_lines(search: str, limit_parameter: int) -> str:
     """Wrap the search of an export in a statement that joins the ids and the lines.
 
     ``limit_parameter`` is the number of the limit's parameter.
     """
     return f"""
 SELECT max(seq), group_concat(id), CAST(group_concat(item, char(10)) AS BLOB)
-FROM ({search.sqlite} LIMIT ${limit_parameter})
+FROM ({search} LIMIT ${limit_parameter})
 """
