@@ -18,7 +18,7 @@ from gleanery.settings import Settings
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import tenant_scope
+from gleanery.storage.postgres import tenants
 from gleanery.storage.sqlite import connections as sqlite
 from gleanery.values import timestamps
 from tests.support.databases import open_sqlite
@@ -258,7 +258,7 @@ def test_values_do_not_leave_if_the_read_cannot_be_audited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 1500)
-    monkeypatch.setattr(tenant_scope, "LOCK_TIMEOUT", "lock_timeout = '1500ms'")
+    monkeypatch.setattr(tenants, "LOCK_TIMEOUT", "lock_timeout = '1500ms'")
     service = Service(fresh_settings(engine, request, tmp_path))
     with service.client() as client:
         client.post("/v1/cookies", json=[COOKIE])

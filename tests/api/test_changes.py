@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
+from gleanery.storage.database import Subscription
 from gleanery.storage.group_lock import FIRST_SEQ
-from gleanery.storage.notifications import Subscription
 from gleanery.values import timestamps
 from tests.support.calls import note_calls
 from tests.support.metrics import fresh_metrics

@@ -18,9 +18,13 @@ from gleanery.settings import Settings
 from gleanery.storage import tenancy
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import value_rows
+from gleanery.storage.postgres.citus.statements import (
+    in_one_shard,
+    parse_insert,
+    split_script,
+    with_rows,
+)
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.postgres.shard_statements import in_one_shard, split_script
 from gleanery.values import timestamps
 from tests.storage.test_tenancy import OVER_ALL
 from tests.support.citus import CitusServer, citus_server, execute
@@ -257,7 +261,7 @@ def test_the_service_needs_no_superuser(citus: CitusServer, tmp_path: Path) -> N
 def test_every_statement_uses_one_shard(settings: Settings) -> None:
     async def explain_all(engine: PostgresDatabase) -> dict[str, str]:
         problems = {}
-        for name, sql in statements().items():
+        for name, sql in statements("postgres").items():
             if name not in OVER_ALL and TABLE.search(sql) and "{" not in sql:
                 for form, problem in (await explain(engine, sql)).items():
                     problems[f"{name} {form}"] = problem
@@ -275,9 +279,9 @@ async def explain(engine: PostgresDatabase, sql: str) -> dict[str, str]:
         if statement := in_one_shard(sql, types, scalars):
             arrays = [[value] * 8 for value in values[scalars:]]
             forms[f"over arrays after {scalars}"] = statement.sql, [*values[:scalars], *arrays]
-    if value_rows.parse(sql):
+    if parse_insert(sql):
         rows = [values[0], *(values[1:] * 4)]
-        forms["with four rows"] = value_rows.with_rows(sql, 4, len(values)), rows
+        forms["with four rows"] = with_rows(sql, 4, len(values)), rows
     found = {}
     for form, (text, given) in forms.items():
         if problem := await problem_of(engine, text, given):

@@ -16,7 +16,8 @@ from gleanery.errors import Unavailable
 from gleanery.settings import Settings
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import distribution, schema
+from gleanery.storage.postgres import schema
+from gleanery.storage.postgres.citus import distribution
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output
 from tests.support.postgres_versions import InstalledServer

@@ -18,9 +18,8 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import tenancy
-from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.database import Engine, Subscription, Transaction
 from gleanery.storage.engines import create_engine, open_engine
-from gleanery.storage.notifications import Subscription
 from tests.support.calls import note_calls
 from tests.support.databases import undo_newest_migration
 from tests.support.forwarder import Forwarder
@@ -427,7 +426,7 @@ async def other_clients(url: str) -> AsyncIterator[None]:
 def test_an_address_for_notifications_behind_the_pooler_is_refused(
     transaction_pooler: PgBouncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gleanery.storage.postgres.pooling._NOTIFY_SECONDS", 0.5)
+    monkeypatch.setattr("gleanery.storage.postgres.listener._NOTIFY_SECONDS", 0.5)
     settings = settings_through(transaction_pooler, tmp_path)
     wrong = replace(settings, listen_database=settings.database)
     with pytest.raises(SettingsError, match="--listen-database does not receive"):

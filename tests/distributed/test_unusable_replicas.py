@@ -17,7 +17,7 @@ from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.postgres.tenant_scope import SessionScope, TenantScope, TransactionScope
+from gleanery.storage.postgres.tenants import SessionScope, TenantScope, TransactionScope
 from gleanery.values import timestamps
 from tests.support.forwarder import Address, Forwarder
 from tests.support.outputs import output

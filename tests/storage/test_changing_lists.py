@@ -12,12 +12,12 @@ from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageE
 from gleanery.security import tokens
 from gleanery.security.vault import encrypted_length
 from gleanery.service.resources.outputs.models import OutputFilters, OutputQuery
-from gleanery.storage import list_pages
+from gleanery.storage import paging
 from gleanery.storage.database import Database, Row
 from gleanery.storage.engines import open_engine
-from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.organizations import find_grant
 from gleanery.storage.outputs import grid_pages, pages
+from gleanery.storage.paging import ListPage, ListQuery, PageLimits
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
@@ -94,7 +94,7 @@ def read_list(database: Any, kind: RecordKind[Any, Any], limits: PageLimits) -> 
         values,
         lambda row: str(row[position]).encode(),
     )
-    return list_pages.read_page(query, limits)
+    return paging.read_page(query, limits)
 
 
 def test_a_list_does_not_end_early_if_a_record_is_deleted_meanwhile(

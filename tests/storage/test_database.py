@@ -24,10 +24,13 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import create_engine, open_engine
-from gleanery.storage.postgres import connections
-from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
+from gleanery.storage.postgres import pool
+from gleanery.storage.postgres.citus.transactions import (
+    MoreIdsNeeded,
+    ReservedIds,
+    ShardTransaction,
+)
 from gleanery.storage.postgres.schema import ONE_MIGRATION
-from gleanery.storage.postgres.shard_transactions import ShardTransaction
 from tests.support.databases import run_script
 from tests.support.process import database_options, environment
 from tests.support.program_copies import with_migration
@@ -246,7 +249,7 @@ def test_a_migration_waits_for_another_one_without_a_time_limit(
         await database.migrate()
         other = await asyncpg.connect(settings.database)
         await other.execute(f"BEGIN; {ONE_MIGRATION}")
-        monkeypatch.setattr(connections, "_STATEMENT_SECONDS", 2)
+        monkeypatch.setattr(pool, "_STATEMENT_SECONDS", 2)
         async with open_engine(settings) as second, asyncio.timeout(60):
             migrating = asyncio.create_task(second.migrate())
             while not await database.read(waiting):
@@ -439,7 +442,7 @@ def test_a_database_that_cannot_be_opened_is_one_sentence(engine: str, tmp_path:
 def test_a_server_that_is_too_old_is_refused(
     empty: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_OLDEST_VERSION", 99)
+    monkeypatch.setattr(pool, "_OLDEST_VERSION", 99)
 
     async def nothing(database: Engine) -> None:
         raise AssertionError("it opened")
@@ -494,9 +497,9 @@ def test_tenants_take_turns_with_large_reads(tmp_path: Path) -> None:
 def test_a_writer_waits_for_a_limited_time(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gleanery.storage.postgres import writer_queues
+    from gleanery.storage.postgres import database
 
-    monkeypatch.setattr(writer_queues, "_QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(database, "_QUEUE_SECONDS", 0.1)
     settings = fresh_settings("postgres", request, tmp_path)
     last = asyncio.Event()
 
@@ -622,7 +625,7 @@ def test_a_lost_idle_connection_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
     has_rested_too_long: bool,
 ) -> None:
-    from gleanery.storage.postgres import connections as postgres
+    from gleanery.storage.postgres import pool as postgres
 
     settings = fresh_settings("postgres", request, tmp_path)
     if has_rested_too_long:

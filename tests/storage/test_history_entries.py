@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gleanery.models import batches
 from gleanery.service.resources.outputs.models import Output
-from gleanery.storage import items
+from gleanery.storage import paging
 from gleanery.storage.group_lock import IDENTITY_FORMAT
 from gleanery.storage.history import entries
 from gleanery.storage.history.entries import CorruptHistory, Entry, Version
@@ -42,7 +42,7 @@ def item(data: Any, approved: bool, tags: Any = None, url: str = "https://shop.e
     [output] = prepared.outputs
     assert isinstance(output, PreparedOutput)
     row = OutputRow(output.identity, b"", 7, b"", SEQ, approved, SEQ - 9, 1, None)
-    suffix = items.mutable_suffix(VERSION.last_seq, VERSION.last_scraped_at, approved)
+    suffix = paging.mutable_suffix(VERSION.last_seq, VERSION.last_scraped_at, approved)
     return rows._render(row, output, suffix)
 
 

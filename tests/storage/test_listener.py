@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from gleanery.errors import Unavailable
-from gleanery.storage.notifications import Subscription
+from gleanery.storage.database import Subscription
 from gleanery.storage.postgres import listener, row_security
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL, Listener
 from tests.support.forwarder import Forwarder

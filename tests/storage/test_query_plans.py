@@ -21,11 +21,12 @@ import pytest
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock, tenancy
+from gleanery.storage.database import Statement
 from gleanery.storage.engines import create_engine
 from gleanery.storage.groups import catalog, overview, waiting
 from gleanery.storage.outputs import apply, approved_view, rows
-from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.postgres.transactions import over_arrays, to_postgres
 from gleanery.storage.reviews import job_history, reading
 from gleanery.storage.sessions import (
     cookies,
@@ -42,7 +43,7 @@ from tests.support.databases import open_sqlite, undo_newest_migration
 from tests.support.outputs import output
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
-from tests.support.statements import FILTERS, page_statements, statements
+from tests.support.statements import FILTERS, all_statements, page_statements
 
 pytestmark = pytest.mark.thorough
 
@@ -61,7 +62,9 @@ HAS_STATISTICS = {
     "postgres": "SELECT count(*) FROM pg_stats WHERE schemaname = 'public'",
 }
 ON_OUTPUTS = {
-    name: sql for name, sql in statements().items() if re.search(r"\b(FROM|UPDATE) outputs\b", sql)
+    name: sql
+    for name, sql in all_statements().items()
+    if re.search(r"\b(FROM|UPDATE) outputs\b", to_postgres(sql))
 }
 SORTS_SEVERAL_PAGES = {  # only on PostgreSQL
     f"outputs.feed_sources.{source}.{statement}"
@@ -141,10 +144,10 @@ class Planner:
         self._engine = create_engine(settings)
         self._runner.run(self._engine.open())
 
-    def plan(self, sql: str) -> Plan:
+    def plan(self, sql: Statement) -> Plan:
         """The plan that the service uses for the statement, whatever its values are."""
         if isinstance(self._engine, PostgresDatabase):
-            return self._runner.run(self._postgres_plan(self._engine, sql))
+            return self._runner.run(self._postgres_plan(self._engine, to_postgres(sql)))
         return self.sqlite_plan(to_sqlite(sql, tenancy.ALL_TENANTS))
 
     async def _postgres_plan(self, engine: PostgresDatabase, sql: str) -> Plan:
@@ -257,7 +260,9 @@ def assert_seeks(planner: Planner, engine: str, name: str) -> None:
     assert [access for access in accesses if not is_seek(access)] == []
     assert not found.sorts or (engine == "postgres" and name in SORTS_SEVERAL_PAGES)
     bounds = {bound for access in found.of("outputs") for bound in access.bounds}
-    filters = {f"{column}=" for column in FILTERS if f"{column} = " in ON_OUTPUTS[name]}
+    filters = {
+        f"{column}=" for column in FILTERS if f"{column} = " in to_postgres(ON_OUTPUTS[name])
+    }
     if name.endswith("in the view"):
         copies = {bound for access in found.of("approved_versions") for bound in access.bounds}
         assert filters - {"approved="} <= copies
@@ -269,7 +274,7 @@ def assert_seeks(planner: Planner, engine: str, name: str) -> None:
 
 @pytest.mark.parametrize("filters", page_statements(), ids="+".join)
 def test_a_page_seeks_each_filter_in_its_index(planner: Planner, filters: tuple[str, ...]) -> None:
-    found = planner.plan(f"{page_statements()[filters]} LIMIT ${len(filters) + 4}")
+    found = planner.plan(page_statements()[filters].within("", f" LIMIT ${len(filters) + 4}"))
     for name in filters:
         assert any(access.bounds >= {f"{name}=", "seq>"} for access in found.of("outputs"))
     if len(filters) > 1:  # the item is found by its sequence number

@@ -17,7 +17,7 @@ from gleanery.errors import Unavailable
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import connecting, connections
+from gleanery.storage.postgres import connecting, pool
 from tests.support.forwarder import Forwarder
 from tests.support.settings import fresh_settings
 from tests.support.waiting import TIMEOUT_SECONDS
@@ -36,7 +36,7 @@ def path(
     """Settings of a database behind a forwarder. A statement has two seconds."""
     settings = fresh_settings("postgres", request, tmp_path)
     asyncio.run(_migrate(settings))
-    monkeypatch.setattr(connections, "_STATEMENT_SECONDS", 2.0)
+    monkeypatch.setattr(pool, "_STATEMENT_SECONDS", 2.0)
     monkeypatch.setattr(connecting, "_CONNECT_SECONDS", 2.0)
     parts = urlsplit(settings.database or "")
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}

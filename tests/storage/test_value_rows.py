@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gleanery.storage import audit, group_lock
-from gleanery.storage.postgres import value_rows
+from gleanery.storage.postgres.citus import statements
 
 _JOBS = "INSERT INTO jobs (organization_id, name, state) VALUES ($1, $2, $3) RETURNING id"
 
 
 def test_sets_of_values_are_grouped() -> None:
     sets = [(7, f"job {number}", number) for number in range(150)]
-    inserts, rest = value_rows.split(_JOBS, sets)
+    inserts, rest = statements.split_into_rows(_JOBS, sets)
     assert [(len(insert.values) - 1) // 2 for insert in inserts] == [64, 64, 16, 4]
     assert rest == sets[148:]
     values = [value for insert in inserts for value in insert.values[1:]]
@@ -19,7 +19,7 @@ def test_sets_of_values_are_grouped() -> None:
 
 
 def test_the_organization_is_one_parameter() -> None:
-    [insert], _ = value_rows.split(_JOBS, [(7, "a", 1)] * 4)
+    [insert], _ = statements.split_into_rows(_JOBS, [(7, "a", 1)] * 4)
     assert " ".join(insert.sql.split()) == (
         "INSERT INTO jobs (organization_id, name, state) VALUES "
         "($1, $2, $3), ($1, $4, $5), ($1, $6, $7), ($1, $8, $9) RETURNING id"
@@ -28,21 +28,21 @@ def test_the_organization_is_one_parameter() -> None:
 
 def test_a_row_that_two_sets_change_needs_two_statements() -> None:
     sets = [(7, 1, "Germany", 1)] * 4
-    assert value_rows.split(group_lock._SAVE_COUNTRY, sets) == ((), sets)
+    assert statements.split_into_rows(group_lock._SAVE_COUNTRY, sets) == ((), sets)
     positions = [(7, 1000)] * 4
-    assert value_rows.split(audit._NEXT_ID, positions) == ((), positions)
+    assert statements.split_into_rows(audit._NEXT_ID, positions) == ((), positions)
     others = [(7, 1, country, 1) for country in ("Germany", "France", "Japan", "India")]
-    assert len(value_rows.split(group_lock._SAVE_COUNTRY, others)[0]) == 1
+    assert len(statements.split_into_rows(group_lock._SAVE_COUNTRY, others)[0]) == 1
 
 
 def test_sets_of_two_organizations_need_two_statements() -> None:
     sets = [(7, "a", 1), (8, "b", 1)] * 4
-    assert value_rows.split(_JOBS, sets) == ((), sets)
+    assert statements.split_into_rows(_JOBS, sets) == ((), sets)
 
 
 def test_a_statement_without_the_organization_is_not_changed() -> None:
     sets = [("a", 1)] * 4
     insert = "INSERT INTO metadata (name, value) VALUES ($1, $2)"
-    assert value_rows.split(insert, sets) == ((), sets)
+    assert statements.split_into_rows(insert, sets) == ((), sets)
     update = "UPDATE jobs SET name = $2 WHERE organization_id = $1"
-    assert value_rows.split(update, sets) == ((), sets)
+    assert statements.split_into_rows(update, sets) == ((), sets)

@@ -8,7 +8,7 @@ from gleanery.storage.history import entries
 from gleanery.storage.history.entries import Version
 from gleanery.storage.history.reading import NOT_REPLACED, Chain, ChainEnd, Limits, keep_whole
 from gleanery.storage.history.version_at import VersionSearch
-from gleanery.storage.items import mutable_suffix
+from gleanery.storage.paging import mutable_suffix
 
 LIMITS = Limits(keep_versions=20, keep_days=90, now=0)
 

@@ -13,7 +13,7 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres.shard_statements import split_script
+from gleanery.storage.postgres.citus.statements import split_script
 from tests.support.citus import citus_workers
 
 _BUSY_TIMEOUT_MS = 10_000

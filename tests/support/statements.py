@@ -11,16 +11,17 @@ from types import ModuleType
 from typing import Any
 
 from gleanery import storage
+from gleanery.storage.database import Sql, Statement
 from gleanery.storage.outputs import search
 from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.storage.sessions.kinds import RecordKind
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
 FILTERS_OF_VIEW = FILTERS[:-1]
-_STATEMENT = re.compile(r"\s*(/\* POSTGRES \*/ \( /\* END \*/ )?(SELECT|INSERT|UPDATE|DELETE)\b")
+_STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b")
 _NO_QUERIES = (
     "postgres.row_security",
-    "postgres.distribution",
+    "postgres.citus.distribution",
     "migrations",
 )  # they define tables and policies
 
@@ -31,7 +32,7 @@ def storage_modules() -> Iterator[tuple[str, ModuleType]]:
         yield module.name.removeprefix("gleanery.storage."), importlib.import_module(module.name)
 
 
-def page_statements() -> dict[tuple[str, ...], str]:
+def page_statements() -> dict[tuple[str, ...], Sql]:
     """The statement of a page for each combination of filters."""
     return {filters: search.statements(filters).items for filters in _combinations(FILTERS)}
 
@@ -41,9 +42,17 @@ def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield from itertools.combinations(names, size)
 
 
-def statements() -> dict[str, str]:
+def statements(engine: str) -> dict[str, str]:
+    """The text for one engine of every statement in the storage package, and of each search."""
+    return {
+        name: getattr(sql, engine) if isinstance(sql, Sql) else sql
+        for name, sql in all_statements().items()
+    }
+
+
+def all_statements() -> dict[str, Statement]:
     """Every statement in the storage package, and each form of a page's statement."""
-    found = {}
+    found: dict[str, Statement] = {}
     for names, in_view in [
         *((names, False) for names in _combinations(FILTERS)),
         *((names, True) for names in [(), *((name,) for name in FILTERS_OF_VIEW), FILTERS_OF_VIEW]),
@@ -62,7 +71,8 @@ def statements() -> dict[str, str]:
             continue
         for name, value in vars(module).items():
             for part, text in _parts(value).items():
-                if isinstance(text, str) and _STATEMENT.match(text):
+                first_text = text.sqlite if isinstance(text, Sql) else text
+                if isinstance(first_text, str) and _STATEMENT.match(first_text):
                     found[f"{module_name}.{name}{part}"] = text
     return found
 
@@ -74,6 +84,8 @@ def _parts(value: Any) -> dict[str, Any]:
         return {f"[{key}]": text for key, text in value.items()}
     if isinstance(value, FeedSource):
         return {f".{name}": text for name, text in value._asdict().items()}
-    if isinstance(value, tuple):
+    if isinstance(value, search._Dialect):
+        return {}  # parts of statements
+    if isinstance(value, (list, tuple)) and not isinstance(value, Sql):
         return {f"[{number}]": text for number, text in enumerate(value)}
     return {"": value}

@@ -21,7 +21,7 @@ from gleanery.security.vault import KeyFile, fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
-from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
+from gleanery.storage.sqlite.connections import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
 from gleanery.values import timestamps
 from gleanery.version import __version__
 

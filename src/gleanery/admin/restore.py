@@ -22,8 +22,7 @@ from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore as restored_database
 from gleanery.storage.maintenance.snapshots import BlobRecord, Snapshot
-from gleanery.storage.sqlite.connections import RESTORE_FOLDER, lock_folder
-from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS
+from gleanery.storage.sqlite.connections import RESTORE_FOLDER, TEMPORARY_ERRORS, lock_folder
 from gleanery.values import timestamps
 
 

@@ -6,7 +6,7 @@ from gleanery.api import urls
 from gleanery.api.context import AnyContext
 from gleanery.api.response import Response
 from gleanery.http import Header
-from gleanery.storage.list_pages import ListPage, PageLimits
+from gleanery.storage.paging import ListPage, PageLimits
 
 
 def limits_of(context: AnyContext) -> PageLimits:

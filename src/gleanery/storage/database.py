@@ -1,24 +1,62 @@
 """The database protocol: the interface of both engines, which all queries use.
 
 Queries are written once, in the SQL that SQLite and PostgreSQL share, with ``$1`` for parameters.
+Where the text of a statement has to differ, the statement is an ``Sql``: the texts of both engines.
 The work of a transaction is a coroutine function. PostgreSQL runs it on the event loop; SQLite runs
-it in the writer thread, where it never waits.
+it in the writer thread, where it never waits. A transaction can notify a channel. Its subscribers
+in this process are the ``Subscriptions`` of the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from gleanery.errors import Unavailable
 from gleanery.observability.progress import StartProgress, no_progress
-from gleanery.storage.notifications import Subscription
 
 T = TypeVar("T")
 Row = Sequence[Any]
 ITEM_SEPARATOR = b",\n"
 """Separates the items of a page. No item contains a line break, so a page can be split again."""
+
+
+# --- statements ----------------------------------------------------------------------------------
+
+
+class Sql(NamedTuple):
+    """A statement, or a part of one, with another text for each engine."""
+
+    sqlite: str
+    postgres: str
+
+    def within(self, start: str, end: str) -> Sql:
+        """Return the statement with the same text before it and after it."""
+        return Sql(f"{start}{self.sqlite}{end}", f"{start}{self.postgres}{end}")
+
+    def __format__(self, _: str) -> NoReturn:
+        raise TypeError("an f-string needs the text of one engine")
+
+
+Statement = str | Sql
+"""A statement for both engines: one text that they share, or one for each."""
+
+
+def indexed(sql: str, **indexes: str) -> Sql:
+    """Return a statement for which SQLite has to use these indexes, each given by its table.
+
+    The text names the table in braces: ``{jobs}``. Without the clause, table statistics can make
+    the planner of SQLite scan a whole group, if many rows have the same value.
+    """
+    return Sql(
+        sqlite=sql.format(**{table: f"{table} INDEXED BY {indexes[table]}" for table in indexes}),
+        postgres=sql.format(**{table: table for table in indexes}),
+    )
+
+
+# --- pages ---------------------------------------------------------------------------------------
 
 
 class Page(NamedTuple):
@@ -36,7 +74,7 @@ class PageRead(NamedTuple):
     """One page to read for a tenant."""
 
     organization_id: int
-    search: str
+    search: Sql
     """A SELECT of seq and item, in order, without LIMIT.
 
     An empty item marks the place where a search with bounded work stopped. It is the last row.
@@ -45,14 +83,14 @@ class PageRead(NamedTuple):
     values: Sequence[Any]
     max_bytes: int
     """A page with more bytes is not read at once."""
-    sizes: str
+    sizes: Sql
     """Like ``search``, with the size of each item instead of the item, and without its limit."""
 
 
 class LineRead(NamedTuple):
     """Outputs to read for an export, as lines."""
 
-    search: str
+    search: Sql
     """A SELECT of seq, id and item, in order, without LIMIT."""
     values: Sequence[Any]
     limit: int
@@ -76,8 +114,86 @@ class PageReader(Protocol):
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
         """Read pages from one snapshot. A failed read returns its error instead of a page."""
 
-    def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+    def read_for(
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
+    ) -> Sequence[Row]:
         """Run one reading statement for a tenant."""
+
+
+# --- notifications -------------------------------------------------------------------------------
+
+
+class Subscription:
+    """Receives the notifications of one channel, from its registration on."""
+
+    def __init__(self) -> None:
+        self._notified = asyncio.Event()
+        self._is_stopped = False
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a notification. Return False after a timeout, or if it was stopped."""
+        if not self._is_stopped:
+            try:
+                await asyncio.wait_for(self._notified.wait(), seconds)
+            except TimeoutError:
+                return False
+            self._notified.clear()
+        return not self._is_stopped
+
+    def notify(self) -> None:
+        self._notified.set()
+
+    def stop(self) -> None:
+        """End the current wait and all later ones."""
+        self._is_stopped = True
+        self._notified.set()
+
+
+class Subscriptions:
+    """All subscriptions of a process, by channel."""
+
+    def __init__(self) -> None:
+        self._by_channel: dict[str, set[Subscription]] = {}
+        self._is_stopped = False
+
+    def __bool__(self) -> bool:
+        return bool(self._by_channel)
+
+    @contextmanager
+    def add(self, channel: str, subscription: Subscription) -> Iterator[Subscription]:
+        """Register the subscription until the context ends."""
+        self._by_channel.setdefault(channel, set()).add(subscription)
+        if self._is_stopped:
+            subscription.stop()
+        try:
+            yield subscription
+        finally:
+            self._by_channel[channel].discard(subscription)
+            if not self._by_channel[channel]:
+                del self._by_channel[channel]
+
+    def channels(self) -> list[str]:
+        return list(self._by_channel)
+
+    def notify(self, channel: str) -> None:
+        for subscription in self._by_channel.get(channel, ()):
+            subscription.notify()
+
+    def notify_all(self) -> None:
+        for channel in self._by_channel:
+            self.notify(channel)
+
+    def stop(self) -> None:
+        """Stop all subscriptions, and those that are added later."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        for subscriptions in self._by_channel.values():
+            for subscription in subscriptions:
+                subscription.stop()
+
+
+# --- handles and engines -------------------------------------------------------------------------
 
 
 class Transaction(Protocol):
@@ -87,19 +203,21 @@ class Transaction(Protocol):
     def organization_id(self) -> int:
         """The tenant of the transaction; only its rows are visible."""
 
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch(self, sql: Statement, *values: Any) -> Sequence[Row]:
         """Run one statement and return its rows."""
 
-    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+    async def fetch_many(self, sql: Statement, many: Iterable[Row]) -> Sequence[Row]:
         """Run one statement for each set of values and return all rows, in that order."""
 
-    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
+    async def execute_many(self, sql: Statement, many: Iterable[Row]) -> None:
         """Run one statement without result rows for each set of values.
 
         The order is undefined, so no two sets may change the same row.
         """
 
-    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch_by_keys(
+        self, keys: Collection[bytes], sql: Statement, *values: Any
+    ) -> Sequence[Row]:
         """Run one statement for each key and return all rows, in any order.
 
         The key is the last parameter of the statement.
@@ -137,10 +255,10 @@ class Database(Protocol):
     def organization_id(self) -> int:
         """The tenant of the handle; only its rows are visible."""
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         """Run one SELECT on a snapshot of the committed data."""
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         """Do the same for large rows. Other requests run during the work, on SQLite as well."""
 
     async def read_page(self, read: PageRead) -> Page:
@@ -231,8 +349,8 @@ class Engine(Database, Protocol):
     def for_replica(self, organization_id: int) -> AbstractAsyncContextManager[Database] | None:
         """Return a handle for one request to one replica; None if no replica can be used now.
 
-        A replica lacks the newest changes; see ``replica_reads``. The handle runs one statement at
-        a time.
+        A replica lacks the newest changes; see ``paging.read_from_replica``. The handle runs one
+        statement at a time.
         """
 
     def for_all_tenants(self) -> Database:

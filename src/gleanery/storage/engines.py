@@ -10,8 +10,8 @@ from pathlib import Path
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
+from gleanery.storage.sqlite.connections import DAMAGED_ERRORS, RESTORE_BACKUP
 from gleanery.storage.sqlite.database import SqliteDatabase
-from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
 
 
 def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
@@ -21,7 +21,7 @@ def create_engine(settings: Settings, with_replicas: bool = False) -> Engine:
         return SqliteDatabase(settings.sqlite_file, traces)
     # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
-    from gleanery.storage.postgres.tenant_scope import DetectedScope, TransactionScope
+    from gleanery.storage.postgres.tenants import DetectedScope, TransactionScope
 
     return PostgresDatabase(
         settings.database,

@@ -1,4 +1,8 @@
-"""The lock on a group's row; under it the group's outputs, sequence numbers and counts change."""
+"""The lock on a group's row; under it the group's outputs, sequence numbers and counts change.
+
+Every batch reads and writes this row. So the row also has the number of changes on each of the last
+days, in one short text: the newest day, as days since 1970, and the numbers from that day back.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, NamedTuple
 
 from gleanery.errors import NotFound, no_group
-from gleanery.storage import daily_changes
-from gleanery.storage.database import Database, PageReader, Row, Transaction
+from gleanery.storage.database import Database, PageReader, Transaction
 from gleanery.values import timestamps
 
 Clock = Callable[[], int]
@@ -23,7 +26,6 @@ DEFAULT_KEEP_DAYS = 90
 IDENTITY_FORMAT = 2
 """The identity format of new groups; see ``outputs.hashes``."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
-
 # Both statements lock the group's row, so transactions on one group commit in the order in which
 # they get the lock.
 _LOCK_OR_CREATE = f"""
@@ -79,6 +81,8 @@ SELECT id FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted AND
         AND kind = 'delete' AND job_id IS NULL)
 """
 _BYTES_PER_NUMBER = 16 * 1024  # at most 16 MiB in a millisecond, and one output more
+DAY = 86_400 * timestamps.SECOND
+KEPT_DAYS = 30
 
 
 def channel(organization_id: int, name: str) -> str:
@@ -103,6 +107,20 @@ class BulkJob(NamedTuple):
         return self.job_id in (None, job_id) and self.done_seq < seq <= self.until_seq
 
 
+class _GroupRow(NamedTuple):
+    """The row that a statement has locked; its columns in the order of ``_LOCK``."""
+
+    group_id: int
+    last_seq: int
+    output_count: int
+    key_fields: str | None
+    schema: str | None
+    keep_versions: int | None
+    keep_days: int | None
+    daily_changes: str | None
+    identity_format: int
+
+
 class LockedGroup:
     """A group that this transaction has locked; issues the group's sequence numbers.
 
@@ -111,19 +129,19 @@ class LockedGroup:
     restore or when the clock goes back. A time is also a position in the change order.
     """
 
-    def __init__(self, transaction: Transaction, name: str, row: Row, clock: Clock) -> None:
+    def __init__(self, transaction: Transaction, name: str, row: _GroupRow, clock: Clock) -> None:
         self.transaction = transaction
         self.organization_id = transaction.organization_id
         self.name = name
-        self.group_id: int = row[0]
-        self.last_seq: int = row[1]
-        self.output_count: int = row[2]
-        self.key_fields: str | None = row[3]
-        self.schema: str | None = row[4]
-        self.keep_versions: int = DEFAULT_KEEP_VERSIONS if row[5] is None else row[5]
-        self.keep_days: int = DEFAULT_KEEP_DAYS if row[6] is None else row[6]
-        self._daily_changes: str | None = row[7]
-        self.identity_format: int = row[8]
+        self.group_id = row.group_id
+        self.last_seq = row.last_seq
+        self.output_count = row.output_count
+        self.key_fields = row.key_fields
+        self.schema = row.schema
+        self.keep_versions = _or_default(row.keep_versions, DEFAULT_KEEP_VERSIONS)
+        self.keep_days = _or_default(row.keep_days, DEFAULT_KEEP_DAYS)
+        self._daily_changes = row.daily_changes
+        self.identity_format = row.identity_format
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now: int = max(clock(), FIRST_SEQ)
@@ -209,8 +227,8 @@ class LockedGroup:
         group_key = (self.organization_id, self.group_id)
         outputs, approved = self._output_changes, self._approved_changes
         if self._value_changes:
-            day = self.now // daily_changes.DAY
-            self._daily_changes = daily_changes.add(self._daily_changes, day, self._value_changes)
+            day = self.now // DAY
+            self._daily_changes = add_daily_changes(self._daily_changes, day, self._value_changes)
         counts = (outputs.total(), approved.total(), self._daily_changes)
         await self.transaction.fetch(_SAVE_GROUP, *group_key, self.last_seq, *counts)
         jobs = sorted(outputs.keys() | approved.keys())
@@ -235,18 +253,22 @@ class LockedGroup:
         self._new_waiting.clear()
 
 
+def _or_default(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
 async def lock(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
     """Locks an existing group. Raises NotFound if there is none."""
     rows = await transaction.fetch(_LOCK, transaction.organization_id, name)
     if not rows:
         raise no_group()
-    return LockedGroup(transaction, name, rows[0], clock)
+    return LockedGroup(transaction, name, _GroupRow(*rows[0]), clock)
 
 
 async def lock_or_create(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
     """Locks a group, which is created first if it does not exist."""
     [row] = await transaction.fetch(_LOCK_OR_CREATE, transaction.organization_id, name)
-    return LockedGroup(transaction, name, row, clock)
+    return LockedGroup(transaction, name, _GroupRow(*row), clock)
 
 
 Lock = Callable[[Transaction, str, Clock], Awaitable[LockedGroup]]
@@ -286,3 +308,34 @@ async def accepts_records(transaction: Transaction, group_id: int) -> bool:
     """Return True if the group exists and no request is deleting it."""
     key = (transaction.organization_id, group_id)
     return bool(await transaction.fetch(_GROUP_ACCEPTS_RECORDS, *key))
+
+
+# --- changes of each day -------------------------------------------------------------------------
+
+
+def add_daily_changes(stored: str | None, day: int, count: int) -> str:
+    """Add changes of a day. If a clock went back, they count for the newest day."""
+    if stored is not None and stored.startswith(f"{day} "):  # as in most batches
+        newest_day, first, *rest = stored.split(" ", 2)
+        return " ".join((newest_day, str(int(first) + count), *rest))
+    newest, counts = _decode_daily_changes(stored, day)
+    if day > newest:
+        counts = [0] * min(day - newest, KEPT_DAYS) + counts
+        newest = day
+    counts[0] += count
+    return " ".join(map(str, (newest, *counts[:KEPT_DAYS])))
+
+
+def read_daily_changes(stored: str | None, today: int) -> list[int]:
+    """Return the numbers of the last days, oldest first; the last one is of today."""
+    newest, counts = _decode_daily_changes(stored, today)
+    missing = min(max(today - newest, 0), KEPT_DAYS)
+    padded = [0] * missing + counts + [0] * KEPT_DAYS
+    return padded[:KEPT_DAYS][::-1]
+
+
+def _decode_daily_changes(stored: str | None, day: int) -> tuple[int, list[int]]:
+    if stored is None:
+        return day, [0]
+    newest, *counts = map(int, stored.split())
+    return newest, counts

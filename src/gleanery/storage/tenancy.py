@@ -70,7 +70,8 @@ SHARED_TABLES = (
 _UNCHECKED_TABLES = frozenset((*SHARED_TABLES, "output_ids", "sqlite_schema", "sqlite_sequence"))
 
 _LITERAL, _COMMENT = r"'(?:[^']|'')*'", r"--[^\n]*|/\*.*?\*/"
-_TOKEN = re.compile(rf"{_LITERAL}|{_COMMENT}|[\w.$]+|[^\s\w]", re.DOTALL)
+_INDEX = "INDEXED BY"  # a clause of SQLite after a table, which changes no result
+_TOKEN = re.compile(rf"{_LITERAL}|{_COMMENT}|\b{_INDEX} \w+|[\w.$]+|[^\s\w]", re.DOTALL)
 _CONDITION = {"WHERE", "ON"}
 # HAVING ends the conditions: it filters groups of rows, not rows.
 _CLAUSE = {"FROM", "JOIN", "SET", "VALUES", "ORDER", "GROUP", "LIMIT", "RETURNING", "SELECT"}
@@ -121,7 +122,7 @@ def _parse(sql: str) -> Tokens:
     """Split a statement into normalized tokens, with a nested tuple for each parenthesis."""
     open_lists: list[list[str | Tokens]] = [[]]
     for token in _TOKEN.findall(sql):
-        if token.startswith(("--", "/*")):
+        if token.startswith(("--", "/*", _INDEX)):
             continue
         if token == "(":
             open_lists.append([])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gleanery.settings import Settings
-from gleanery.storage import daily_changes
+from gleanery.storage import group_lock
 from tests.support.console import ConsoleClient
 from tests.support.outputs import output
 from tests.support.service import DAY, Client, Clock, Service
@@ -101,13 +101,15 @@ def test_changes_are_counted_by_day(settings: Settings, clock: Clock) -> None:
 def test_daily_changes_are_bounded() -> None:
     stored = None
     for day in range(100, 200):
-        stored = daily_changes.add(stored, day, day)
-    assert daily_changes.read(stored, 199) == list(range(170, 200))
-    assert daily_changes.read(stored, 201) == [*range(172, 200), 0, 0]
+        stored = group_lock.add_daily_changes(stored, day, day)
+    assert group_lock.read_daily_changes(stored, 199) == list(range(170, 200))
+    assert group_lock.read_daily_changes(stored, 201) == [*range(172, 200), 0, 0]
     assert len((stored or "").split()) == 31
-    later = daily_changes.add(stored, 150, 1)  # a clock that went back
-    assert daily_changes.read(later, 199)[-1] == 200
-    assert daily_changes.read(daily_changes.add(stored, 10**6, 7), 10**6) == [0] * 29 + [7]
+    later = group_lock.add_daily_changes(stored, 150, 1)  # a clock that went back
+    assert group_lock.read_daily_changes(later, 199)[-1] == 200
+    assert group_lock.read_daily_changes(group_lock.add_daily_changes(stored, 10**6, 7), 10**6) == [
+        0
+    ] * 29 + [7]
 
 
 def test_the_jobs_of_a_group(client: Client, console: ConsoleClient) -> None:

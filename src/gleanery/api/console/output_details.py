@@ -25,9 +25,9 @@ from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_e
 from gleanery.models.responses.common import Query
 from gleanery.storage.files.references import decode_item, escape_markers
 from gleanery.storage.history import field_changes, version_at, version_pages
-from gleanery.storage.list_pages import ListPage
 from gleanery.storage.outputs import single
 from gleanery.storage.outputs.hashes import parse_output_id
+from gleanery.storage.paging import ListPage
 from gleanery.values import json_text, timestamps
 
 _MAX_FILES = 100

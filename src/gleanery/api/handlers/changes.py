@@ -14,9 +14,8 @@ from gleanery.api.file_links import with_links
 from gleanery.api.response import Response
 from gleanery.models.responses.common import PageMetadata
 from gleanery.service.resources.changes.models import ChangeQuery
-from gleanery.storage import group_lock, replica_reads
-from gleanery.storage.database import Database
-from gleanery.storage.notifications import Subscription
+from gleanery.storage import group_lock, paging
+from gleanery.storage.database import Database, Subscription
 from gleanery.storage.outputs import changes
 from gleanery.values import json_text, timestamps
 
@@ -35,7 +34,7 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
 async def _read_now(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
     if context.cursor == 0:  # the last purge and restore decide which cursors the client gets
         return await _read(context, context.database)
-    return await replica_reads.read(
+    return await paging.read_from_replica(
         context.services.database,
         context.organization_id,
         partial(_read, context),

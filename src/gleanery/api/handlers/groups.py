@@ -14,7 +14,7 @@ from gleanery.service.resources.groups.models import (
     GroupsQuery,
 )
 from gleanery.storage.groups import catalog, settings
-from gleanery.storage.list_pages import ListPage, PageLimits
+from gleanery.storage.paging import ListPage, PageLimits
 from gleanery.storage.statistics.fields import read_fields
 from gleanery.values.json_text import encode
 

@@ -27,7 +27,7 @@ from gleanery.service.resources.outputs.models import (
     OutputTime,
     VersionQuery,
 )
-from gleanery.storage import group_lock, replica_reads
+from gleanery.storage import group_lock, paging
 from gleanery.storage.database import Page, PageRead
 from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single
@@ -45,7 +45,7 @@ _MAX_BATCH_BYTES = 1024 * 1024
 async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
     max_bytes = context.services.settings.max_page_bytes
-    page = await replica_reads.read(
+    page = await paging.read_from_replica(
         context.services.database,
         context.organization_id,
         lambda database: pages.read_page(

@@ -9,17 +9,17 @@ from typing import NamedTuple
 from gleanery.errors import no_group, no_job
 from gleanery.security.tokens import Actor
 from gleanery.service.resources.groups.models import GroupSettingsOut, JobOut
-from gleanery.storage import list_pages
+from gleanery.storage import paging
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Database, Row, indexed
 from gleanery.storage.group_lock import (
     DEFAULT_KEEP_DAYS,
     DEFAULT_KEEP_VERSIONS,
     Clock,
     LockedGroup,
 )
-from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
+from gleanery.storage.paging import ListPage, ListQuery, PageLimits
 from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
@@ -39,24 +39,33 @@ _JOB_COLUMNS = "name, output_count, approved_count, review_id, created_at, statu
 # The order names the group, so that PostgreSQL uses the index of the group. That index needs the
 # condition on the id, which is always true.
 _JOBS = """
-FROM jobs /* INDEXED BY jobs_in_order */ LEFT JOIN reviews
+FROM {jobs} LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1 AND jobs.id > 0
 """
 _JOBS_OF_GROUP = f"{_JOBS} AND jobs.group_id <= $4 AND (jobs.group_id, jobs.id) > ($4, $2)"
-_JOB_SIZES = f"""
+_JOB_SIZES = indexed(
+    f"""
 SELECT jobs.id, 200 + coalesce(octet_length(comment), 0) {_JOBS_OF_GROUP}
 ORDER BY jobs.group_id, jobs.id LIMIT $3
-"""
-_JOB_ROWS = f"""
+""",
+    jobs="jobs_in_order",
+)
+_JOB_ROWS = indexed(
+    f"""
 SELECT {_JOB_COLUMNS}, comment, jobs.id {_JOBS}
     AND jobs.group_id = $4 AND jobs.id > $2 AND jobs.id <= $3 ORDER BY jobs.id
-"""
-_JOBS_OF_GROUPS = f"""
+""",
+    jobs="jobs_in_order",
+)
+_JOBS_OF_GROUPS = indexed(
+    f"""
 SELECT jobs.group_id, {_JOB_COLUMNS},
     CASE WHEN octet_length(comment) <= $5 THEN comment END, jobs.id
 {_JOBS} AND jobs.group_id BETWEEN $2 AND $3 ORDER BY jobs.group_id, jobs.id LIMIT $4
-"""
+""",
+    jobs="jobs_in_order",
+)
 _COUNTRIES = """
 SELECT country, output_count FROM country_counts
 WHERE organization_id = $1 AND group_id = $2 ORDER BY country LIMIT $3
@@ -111,7 +120,7 @@ async def list_groups(database: Database, limits: PageLimits) -> tuple[Sequence[
         return _encode_settings(row)
 
     query = ListQuery(database, _GROUP_SIZES, _GROUPS_IN_ORDER, (), encode)
-    page = await list_pages.read_page(query, limits)
+    page = await paging.read_page(query, limits)
     del rows[len(page.records) :]  # of a group that does not fit
     if not rows:
         return [], page.next_cursor
@@ -160,7 +169,7 @@ def _encode_settings(row: Row) -> bytes:
 
 async def _read_jobs(database: Database, group_id: int, limits: PageLimits) -> ListPage:
     query = ListQuery(database, _JOB_SIZES, _JOB_ROWS, (group_id,), _encode_job)
-    return await list_pages.read_page(query, limits)
+    return await paging.read_page(query, limits)
 
 
 def _encode_job(row: Row) -> bytes:

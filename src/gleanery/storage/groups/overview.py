@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.storage import daily_changes, group_lock
-from gleanery.storage.database import Database
+from gleanery.storage import group_lock
+from gleanery.storage.database import Database, indexed
 from gleanery.storage.groups.waiting import MAX_COUNT, BoundedCount, LatestReview
 
 _MAX_COMMENT = 300  # characters
-_GROUPS = f"""
+_GROUPS = indexed(
+    f"""
 SELECT id, name, display_name, output_count, approved_count, last_seq, daily_changes,
     (SELECT count(*) FROM (
-        SELECT 1 FROM jobs /* INDEXED BY jobs_in_order */
+        SELECT 1 FROM {{jobs}}
         WHERE organization_id = $1 AND group_id = groups.id AND id > 0
         LIMIT {MAX_COUNT + 1}) AS counted)
 FROM groups WHERE organization_id = $1 AND name > $2 AND NOT deleted ORDER BY name LIMIT $3
-"""
+""",
+    jobs="jobs_in_order",
+)
 _GROUP = """
 SELECT id, name, display_name, output_count, approved_count, last_seq, daily_changes, 0
 FROM groups WHERE organization_id = $1 AND name = $2
 """
-_JOBS = f"""
+_JOBS = indexed(
+    f"""
 SELECT jobs.id, jobs.name, output_count, approved_count, waits_since,
     (SELECT scrape_seen_at FROM job_statistics
         WHERE organization_id = $1 AND group_id = jobs.group_id AND job_id = jobs.id),
     status, substr(comment, 1, {_MAX_COMMENT}), person, created_at
-FROM jobs /* INDEXED BY jobs_in_order */ LEFT JOIN reviews
+FROM {{jobs}} LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1 AND jobs.group_id = $2 AND jobs.id > 0 AND jobs.id > $3
 ORDER BY jobs.group_id, jobs.id LIMIT $4
-"""
+""",
+    jobs="jobs_in_order",
+)
 
 
 class GroupOverview(NamedTuple):
@@ -88,7 +94,7 @@ def _to_group(
     *,
     now: int,
 ) -> GroupOverview:
-    days = daily_changes.read(changes, now // daily_changes.DAY)
+    days = group_lock.read_daily_changes(changes, now // group_lock.DAY)
     numbers = (output_count, approved_count, last_seq)
     return GroupOverview(id_, name, display_name, *numbers, days, BoundedCount.of(jobs))
 

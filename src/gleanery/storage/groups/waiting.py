@@ -11,28 +11,32 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Database, Row, indexed
 
 MAX_COUNT = 1000
 """A larger number is not counted."""
 _MAX_COMMENT = 300  # characters
 # Names of the group are subqueries, because a planner could reverse a join and sort all jobs. The
 # range of one job and the order let PostgreSQL choose the index of the job, also in an empty table.
-_WAITING = f"""
+_WAITING = indexed(
+    f"""
 SELECT (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = jobs.group_id),
     (SELECT display_name FROM groups WHERE organization_id = $1 AND groups.id = jobs.group_id),
     jobs.name, waits_since, output_count, approved_count, approved_seq,
     (SELECT count(*) FROM (
-        SELECT 1 FROM approved_versions /* INDEXED BY approved_versions_by_job */
+        SELECT 1 FROM {{approved_versions}}
         WHERE organization_id = $1 AND group_id = jobs.group_id
             AND job_id BETWEEN jobs.id AND jobs.id
         ORDER BY job_id, seq LIMIT {MAX_COUNT + 1}) AS changed),
     jobs.group_id, jobs.id, status, substr(comment, 1, {_MAX_COMMENT}), person, created_at
-FROM jobs /* INDEXED BY jobs_waiting */ LEFT JOIN reviews
+FROM {{jobs}} LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1 AND waits_since IS NOT NULL AND (waits_since, jobs.id) > ($2, $3)
 ORDER BY waits_since, jobs.id LIMIT $4
-"""
+""",
+    approved_versions="approved_versions_by_job",
+    jobs="jobs_waiting",
+)
 _REMOVED = f"""
 SELECT job_name, seq FROM tombstones
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3

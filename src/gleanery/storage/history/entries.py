@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gleanery.storage import items
+from gleanery.storage import paging
 from gleanery.storage.files.references import decode_item
 from gleanery.values import json_text, timestamps
 
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
     def render(self, text: bytes) -> bytes:
         """Return the item, as it was directly before it was replaced."""
         version = self.version
-        suffix = items.mutable_suffix(version.last_seq, version.last_scraped_at, version.approved)
+        suffix = paging.mutable_suffix(version.last_seq, version.last_scraped_at, version.approved)
         if self.has_hash_in_text:
             return text + suffix
         data = decode_item(text + b"}")["data"]
@@ -173,7 +173,7 @@ def encode(entry: Entry) -> bytes:
 
 def split(item: bytes, approved: bool) -> tuple[bytes, bool]:
     """Return the text, and True if it contains the hash, as in items of earlier programs."""
-    start = len(item) - items.SUFFIX_LENGTHS[approved] - _HASH_LENGTH
+    start = len(item) - paging.SUFFIX_LENGTHS[approved] - _HASH_LENGTH
     if item[start : start + len(_HASH_MEMBER)] == _HASH_MEMBER:
         return item[:start], False
     return item[: start + _HASH_LENGTH], True

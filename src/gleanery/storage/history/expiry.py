@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from gleanery.storage import group_lock, page_sizes
+from gleanery.storage import group_lock, paging
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, Clock, LockedGroup
 from gleanery.storage.history import entries
@@ -84,7 +84,7 @@ async def _expire_some(locked: LockedGroup, before: int) -> bool:
     organization_id, transaction = locked.organization_id, locked.transaction
     key = (organization_id, locked.group_id, before, _BATCH_SIZE)
     rows = await transaction.fetch(_EXPIRED, *key)
-    count = page_sizes.count_fitting([row[-1] for row in rows], _BATCH_BYTES)
+    count = paging.count_fitting([row[-1] for row in rows], _BATCH_BYTES)
     shortened, deleted = [], []
     for identity, seq, _ in rows[:count]:
         [[versions]] = await transaction.fetch(_VERSIONS, organization_id, identity, seq)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gleanery.errors import no_output
 from gleanery.scheduling.fair_shares import FairThread
-from gleanery.storage import metadata, page_sizes
+from gleanery.storage import metadata, paging
 from gleanery.storage.database import Database, Row
 from gleanery.storage.files.references import decode_item
 from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, DEFAULT_KEEP_VERSIONS, require_group
@@ -309,7 +309,7 @@ class _Source(NamedTuple):
         """Read the present version; return None if the output is deleted."""
         rows = await self.database.read(_PRESENT, *self._key, _SMALL_BYTES)
         if rows and rows[0][-1] is None:
-            rows = await self.database.read_large(_PRESENT, *self._key, page_sizes.UNLIMITED)
+            rows = await self.database.read_large(_PRESENT, *self._key, paging.UNLIMITED)
         if not rows:
             return None
         [[created_seq, seq, last_seq, last_scraped_at, approved, item]] = rows
@@ -323,7 +323,7 @@ class _Source(NamedTuple):
         )
         if rows and rows[0][1] is None:
             rows = await self.database.read_large(
-                _SEGMENTS, *self._key, before, 1, page_sizes.UNLIMITED
+                _SEGMENTS, *self._key, before, 1, paging.UNLIMITED
             )
         small = [*takewhile(lambda row: row[1] is not None, rows)]
         return [segment for _, segment in small], small[-1][0] if small else before

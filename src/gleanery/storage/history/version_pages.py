@@ -10,7 +10,7 @@ from gleanery.storage.database import Database
 from gleanery.storage.history import field_changes
 from gleanery.storage.history.entries import Version
 from gleanery.storage.history.reading import ChainEnd, KeptVersion, read_versions
-from gleanery.storage.list_pages import ListPage, PageLimits
+from gleanery.storage.paging import ListPage, PageLimits
 from gleanery.values import json_text, timestamps
 
 _MAX_COMPARED_BYTES = 64 * 1024 * 1024  # of the versions of a page

@@ -21,7 +21,7 @@ from gleanery.security.vault import FINGERPRINT_BYTES, DecryptionFailed, Vault
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction
-from gleanery.storage.page_sizes import count_fitting
+from gleanery.storage.paging import count_fitting
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE

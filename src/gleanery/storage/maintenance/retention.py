@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, group_lock, idempotency, page_sizes
+from gleanery.storage import audit, group_lock, idempotency, paging
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.files import cleanup
@@ -130,7 +130,7 @@ class _Expiration(NamedTuple):
             expired = [row for row in rows if row[2] < before]
             oldest_kept = min([oldest_kept, *(row[2] for row in rows if row[2] >= before)])
             while expired:  # a transaction reads them all, because it stores their last versions
-                count = page_sizes.count_fitting([row[-1] for row in expired], mutations.MAX_BYTES)
+                count = paging.count_fitting([row[-1] for row in expired], mutations.MAX_BYTES)
                 delete = partial(self._delete, expired[:count], before)
                 await self.database.write(delete, queue_key=self.group)
                 expired = expired[count:]

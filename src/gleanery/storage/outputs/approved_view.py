@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from gleanery.storage import items, page_sizes
+from gleanery.storage import paging
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import LockedGroup
 
@@ -26,7 +26,7 @@ SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2
 _DELETE_COPY = """
 DELETE FROM approved_versions WHERE organization_id = $1 AND identity = $2 RETURNING file_ids
 """
-_SUFFIX = items.mutable_suffix(0, 0, approved=True)
+_SUFFIX = paging.mutable_suffix(0, 0, approved=True)
 _UPDATE_DATE_START = len(_SUFFIX) - _SUFFIX.index(b',"update_date"')  # from the end of an item
 _UPDATE_DATE_END = len(_SUFFIX) - _SUFFIX.index(b',"last_scraped_date"')
 _RANGE = """
@@ -97,12 +97,12 @@ async def resend_copies(locked: LockedGroup, until_seq: int) -> int:
     """
     group_key = (locked.organization_id, locked.group_id)
     rows = await locked.transaction.fetch(_RANGE, *group_key, until_seq, _BATCH_SIZE)
-    count = page_sizes.count_fitting([size for _, size in rows], _MAX_BYTES)
+    count = paging.count_fitting([size for _, size in rows], _MAX_BYTES)
     locked.refresh_time()
     updates = []
     for identity, size in rows[:count]:
         seq = locked.next_sequence_number(size)
-        updates.append((locked.organization_id, identity, seq, items.update_member(seq)))
+        updates.append((locked.organization_id, identity, seq, paging.update_member(seq)))
     await locked.transaction.execute_many(_UPDATE_SEQ, updates)
     return count
 

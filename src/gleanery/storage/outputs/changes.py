@@ -22,14 +22,14 @@ from typing import NamedTuple
 from gleanery.errors import CursorExpired, no_group
 from gleanery.scheduling.fair_shares import FairThread
 from gleanery.service.resources.changes.models import ChangeQuery
-from gleanery.storage import page_sizes
-from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage import paging
+from gleanery.storage.database import Database, Engine, Row, Sql, Transaction
 from gleanery.storage.history import expiry
 from gleanery.storage.history.update_fields import FieldReader, Update
 from gleanery.storage.outputs import feed_sources
 from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.storage.outputs.positions import Position
-from gleanery.storage.page_sizes import Hold, hold_nothing
+from gleanery.storage.paging import Hold, hold_nothing
 from gleanery.values import json_text, timestamps
 
 _DELETED_OUTPUT = b'{"id":%d,"output_id":"%s","root_job_id":%s}'
@@ -119,10 +119,10 @@ class _Part(NamedTuple):
     until: int
     limit: int
 
-    async def read(self, sql: str, *values: int) -> Sequence[Row]:
+    async def read(self, sql: Sql, *values: int) -> Sequence[Row]:
         return await self.database.read(sql, *self._values, *values)
 
-    async def read_large(self, sql: str, *values: int) -> Sequence[Row]:
+    async def read_large(self, sql: Sql, *values: int) -> Sequence[Row]:
         return await self.database.read_large(sql, *self._values, *values)
 
     @property
@@ -133,8 +133,8 @@ class _Part(NamedTuple):
 async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int, hold: Hold) -> _Found:
     """Read changes. One row more than the limit shows if there are further changes."""
     limit = part.limit
-    max_small_bytes = max_bytes // page_sizes.LINK_GROWTH
-    max_item_bytes = page_sizes.max_item_bytes(max_small_bytes, limit)
+    max_small_bytes = max_bytes // paging.LINK_GROWTH
+    max_item_bytes = paging.max_item_bytes(max_small_bytes, limit)
     rows = await part._replace(limit=limit + 1).read(part.source.changes, max_item_bytes)
     if not rows:
         return _Found([], part.after, False)
@@ -164,13 +164,13 @@ async def _read_large_feed(
     """
     rows = await part._replace(limit=part.limit + 1).read(part.source.sizes)
     sizes = [(seq, size + frame_bytes) for seq, size in rows[: part.limit]]
-    count = page_sizes.count_fitting([size for _, size in sizes], max_bytes)
+    count = paging.count_fitting([size for _, size in sizes], max_bytes)
     feed_bytes = earlier_bytes + sum(size for _, size in sizes[:count])
     chunks = []
-    for chosen in page_sizes.split(sizes[:count]):
+    for chosen in paging.split(sizes[:count]):
         hold(feed_bytes)
         part = part._replace(until=chosen[-1][0], limit=len(chosen))
-        chunks.append(await part.read_large(part.source.changes, page_sizes.UNLIMITED))
+        chunks.append(await part.read_large(part.source.changes, paging.UNLIMITED))
         part = part._replace(after=part.until)
         await asyncio.sleep(0)
     has_more = sum(map(len, chunks)) < len(rows)

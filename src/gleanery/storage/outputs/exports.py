@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from gleanery.errors import no_group
 from gleanery.service.resources.outputs.models import OutputFilters
-from gleanery.storage import page_sizes
+from gleanery.storage import paging
 from gleanery.storage.database import Database, LineRead, Lines, PageTooLarge
 from gleanery.storage.outputs.search import max_steps, position_before, search_for
 
@@ -94,7 +94,7 @@ class Export:
     async def _read_step(self, limit: int) -> _Step:
         await self._hold(0)
         values = (*self._values(limit), self.cursor)
-        max_item_bytes = page_sizes.max_item_bytes(2 * _STEP_BYTES, limit)
+        max_item_bytes = paging.max_item_bytes(2 * _STEP_BYTES, limit)
         read = LineRead(self._search.lines, (*values, max_item_bytes), limit)
         try:
             lines = await self._database.read_lines(read)
@@ -110,18 +110,19 @@ class Export:
         An output that changes between both reads moves to the end of the order.
         """
         values = self._values(limit)
-        sql = f"{self._search.sizes} LIMIT ${len(values) + 1}"
+        sql = self._search.sizes.within("", f" LIMIT ${len(values) + 1}")
         rows = await self._database.read_large(sql, *values, limit)
         sizes = [size for _, size in rows if size]  # 0: the search stopped there
-        count = page_sizes.count_fitting(sizes, _STEP_BYTES)
+        count = paging.count_fitting(sizes, _STEP_BYTES)
         if not count:  # the large outputs have moved
             return _Step(_NO_LINES, self._position)
         until, size = rows[count - 1][0], sum(sizes[:count])
         await self._hold(size if size > 2 * _STEP_BYTES else 0)
-        values = (*values, self.cursor, page_sizes.UNLIMITED, count, until)
+        values = (*values, self.cursor, paging.UNLIMITED, count, until)
         number = len(values)
-        search = f"""SELECT seq, id, item FROM ({self._search.lines} LIMIT ${number - 1}) AS part
-            WHERE seq <= ${number}"""
+        search = self._search.lines.within(
+            "SELECT seq, id, item FROM (", f" LIMIT ${number - 1}) AS part WHERE seq <= ${number}"
+        )
         lines = await self._database.read_lines(LineRead(search, values, limit))
         is_stopped = lines.ids and lines.ids[-1] == _STOPPED
         return _Step(lines, lines.last_seq - 1 if is_stopped else until)

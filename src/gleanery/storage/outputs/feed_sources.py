@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.service.resources.outputs.models import View
-from gleanery.storage import metadata, page_sizes
+from gleanery.storage import metadata, paging
+from gleanery.storage.database import Sql, indexed
 
-# Each part is in order. SQLite merges the parts. PostgreSQL sorts them, so they need limits.
-_START = "/* POSTGRES */ ( /* END */"
 _IN_GROUP = "WHERE organization_id = $1 AND group_id = $2"
-_END = "AND seq > $3 AND seq <= $4 /* POSTGRES */ ORDER BY seq LIMIT $5) /* END */"
+_IN_RANGE = "AND seq > $3 AND seq <= $4"
+_IN_ORDER = "ORDER BY seq LIMIT $5"
 
 
 class FeedSource(NamedTuple):
@@ -20,10 +21,10 @@ class FeedSource(NamedTuple):
     """Values of ``changes`` and ``sizes``, after the values of their range and limit."""
     group: str
     """Reads a group: its id, its last purged number, its last number and the restore time."""
-    changes: str
+    changes: Sql
     """Reads changes. A change is a deletion if it has the name of a job, and a creation if its
     number is ``created_seq``. The last value is the maximum size of an item."""
-    sizes: str
+    sizes: Sql
     expired_groups: str
     purge: str
     set_purged: str
@@ -32,31 +33,33 @@ class FeedSource(NamedTuple):
 class _Rows(NamedTuple):
     """Outputs of a feed: a table with its condition, and where each output entered the feed."""
 
-    table: str
+    table: Sql
     created_seq: str
 
-    def changes(self, max_item_bytes: str) -> str:
-        return f"""
-{_START} SELECT seq, {self.created_seq} AS created_seq,
+    def changes(self, max_item_bytes: str) -> Sql:
+        return self.table.within(
+            f"""
+SELECT seq, {self.created_seq} AS created_seq,
     CASE WHEN octet_length(item) <= {max_item_bytes} THEN item END AS item,
     id, identity, NULL AS job_name
-FROM {self.table} {_END}
-"""
+FROM """,
+            f" {_IN_RANGE}\n",
+        )
 
     @property
-    def sizes(self) -> str:
-        return f"{_START} SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM {self.table} {_END}"
+    def sizes(self) -> Sql:
+        return self.table.within(f"SELECT seq, {paging.ITEM_SIZE} AS size FROM ", f" {_IN_RANGE}")
 
 
 def _source(
     purged_seq: str, tombstones: str, *outputs: _Rows, values: tuple[bool, ...] = ()
 ) -> FeedSource:
     deletions = f"""
-{_START} SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
-FROM {tombstones} {_IN_GROUP} {_END}
+SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
+FROM {tombstones} {_IN_GROUP} {_IN_RANGE}
 """
     deletion_sizes = f"""
-{_START} SELECT seq, octet_length(job_name) AS size FROM {tombstones} {_IN_GROUP} {_END}
+SELECT seq, octet_length(job_name) AS size FROM {tombstones} {_IN_GROUP} {_IN_RANGE}
 """
     return FeedSource(
         values,
@@ -64,8 +67,8 @@ FROM {tombstones} {_IN_GROUP} {_END}
 SELECT id, {purged_seq}, last_seq, {metadata.RESTORE_TIME} FROM groups
 WHERE organization_id = $1 AND name = $2
 """,
-        changes=_merge(*(rows.changes(f"${6 + len(values)}") for rows in outputs), deletions),
-        sizes=_merge(*(rows.sizes for rows in outputs), deletion_sizes),
+        changes=_merge([rows.changes(f"${6 + len(values)}") for rows in outputs], deletions),
+        sizes=_merge([rows.sizes for rows in outputs], deletion_sizes),
         expired_groups=f"""
 SELECT organization_id, name, id FROM groups
 WHERE EXISTS (SELECT 1 FROM {tombstones} WHERE {tombstones}.organization_id = groups.organization_id
@@ -82,20 +85,28 @@ UPDATE groups SET {purged_seq} = $3 WHERE organization_id = $1 AND id = $2 AND {
     )
 
 
-def _merge(*parts: str) -> str:
-    """Return one statement, so that no output is missed while it moves between two tables."""
-    return f"{' UNION ALL '.join(parts)} ORDER BY seq LIMIT $5"
+def _merge(outputs: Sequence[Sql], deletions: str) -> Sql:
+    """Return one statement, so that no output is missed while it moves between two tables.
+
+    Each part is in order. SQLite merges the parts. PostgreSQL sorts them, so they need limits.
+    """
+    sqlite = [*(part.sqlite for part in outputs), deletions]
+    postgres = [f"({part} {_IN_ORDER})" for part in (*(one.postgres for one in outputs), deletions)]
+    return Sql(
+        f"{' UNION ALL '.join(sqlite)} {_IN_ORDER}", f"{' UNION ALL '.join(postgres)} {_IN_ORDER}"
+    )
 
 
-FULL = _source("purged_seq", "tombstones", _Rows(f"outputs {_IN_GROUP}", "created_seq"))
+FULL = _source("purged_seq", "tombstones", _Rows(indexed(f"outputs {_IN_GROUP}"), "created_seq"))
 # The approval is a parameter. With a constant, PostgreSQL would also read outputs without approval.
 APPROVED = _source(
     "view_purged_seq",
     "view_tombstones",
     _Rows(
-        f"outputs /* INDEXED BY outputs_by_approval */ {_IN_GROUP} AND approved = $6", "view_seq"
+        indexed(f"{{outputs}} {_IN_GROUP} AND approved = $6", outputs="outputs_by_approval"),
+        "view_seq",
     ),
-    _Rows(f"approved_versions {_IN_GROUP}", "view_seq"),
+    _Rows(indexed(f"approved_versions {_IN_GROUP}"), "view_seq"),
     values=(True,),
 )
 BY_VIEW: dict[View, FeedSource] = {"full": FULL, "approved": APPROVED}

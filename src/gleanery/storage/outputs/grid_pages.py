@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from gleanery.service.resources.outputs.models import OutputFilters
-from gleanery.storage import group_lock, page_sizes
-from gleanery.storage.database import Database, Row
+from gleanery.storage import group_lock, paging
+from gleanery.storage.database import Database, Row, Sql
 from gleanery.storage.outputs.search import (
     NEWEST_FIRST,
     OLDEST_FIRST,
@@ -76,7 +76,7 @@ async def _first(
 ) -> int | None:
     search, values = search_for(filters, direction)
     key = (database.organization_id, group, position, *values)
-    rows = await database.read(f"{search.sizes} LIMIT ${len(key) + 1}", *key, 1)
+    rows = await database.read(search.sizes.within("", f" LIMIT ${len(key) + 1}"), *key, 1)
     return rows[0][0] if rows else None
 
 
@@ -139,9 +139,9 @@ class _Page(NamedTuple):
         found = await self._read(search.sizes, position, values, self.limit + 1)
         rows = [row for row in found if is_wanted(row[0])]
         sizes = [size for _, size in rows[: self.limit] if size]  # 0: the search stopped there
-        count = page_sizes.count_fitting(sizes, self.max_bytes)
+        count = paging.count_fitting(sizes, self.max_bytes)
         after = position
-        for part in page_sizes.split(rows[:count]):
+        for part in paging.split(rows[:count]):
             await visit(await self._read_part(search, after, values, part))
             after = part[-1][0]
         next_ = rows[count][0] + self.direction.previous if count < len(rows) else None
@@ -156,16 +156,15 @@ class _Page(NamedTuple):
         # Rows that change between both reads leave their place. Then others, which may be large,
         # would take it, so nothing beyond the last row of the part is read.
         bound = "<=" if self.direction is OLDEST_FIRST else ">="
-        statement = (
-            f"SELECT * FROM ({search.versions} LIMIT ${len(key) - 1}) AS part "
-            f"WHERE seq {bound} ${len(key)}"
+        statement = search.versions.within(
+            "SELECT * FROM (", f" LIMIT ${len(key) - 1}) AS part WHERE seq {bound} ${len(key)}"
         )
         rows = await self.database.read_large(statement, *key)
         return [Version(*row) for row in rows if row[0] in seqs and row[-1]]
 
     async def _read(
         self,
-        statement: str,
+        statement: Sql,
         position: int,
         values: Sequence[object],
         limit: int,
@@ -173,4 +172,4 @@ class _Page(NamedTuple):
     ) -> Sequence[Row]:
         key = (self.database.organization_id, self.group, position, *values)
         read = self.database.read_large if is_large else self.database.read
-        return await read(f"{statement} LIMIT ${len(key) + 1}", *key, limit)
+        return await read(statement.within("", f" LIMIT ${len(key) + 1}"), *key, limit)

@@ -8,8 +8,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gleanery.errors import no_output
-from gleanery.storage import page_sizes
-from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage import paging
+from gleanery.storage.database import Database, Row, Transaction, indexed
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
 from gleanery.storage.history import storing
@@ -23,11 +23,14 @@ _COLUMNS = """
 identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, octet_length(item)
 """
 _BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
-_JOB_RANGE = f"""
-SELECT {_COLUMNS} FROM outputs /* INDEXED BY outputs_by_job */
+_JOB_RANGE = indexed(
+    f"""
+SELECT {_COLUMNS} FROM {{outputs}}
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
-"""
+""",
+    outputs="outputs_by_job",
+)
 _GROUP_RANGE = f"""
 SELECT {_COLUMNS} FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
@@ -69,7 +72,7 @@ class SeqRange(NamedTuple):
         Also returns the sequence number after which the rest of the range begins; None if there is
         no rest. The last column of a row is the size of the output.
         """
-        count = page_sizes.count_fitting([row[-1] for row in rows], MAX_BYTES)
+        count = paging.count_fitting([row[-1] for row in rows], MAX_BYTES)
         is_whole = count == len(rows) < self.limit
         return rows[:count], None if is_whole else rows[count - 1][1]
 

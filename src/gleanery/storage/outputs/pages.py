@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 from gleanery.service.resources.outputs.models import OutputQuery
-from gleanery.storage import group_lock, page_sizes
+from gleanery.storage import group_lock, paging
 from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, PageRead, PageTooLarge, Row
 from gleanery.storage.outputs.search import max_steps, position_before, search_for
-from gleanery.storage.page_sizes import Hold, hold_nothing
+from gleanery.storage.paging import Hold, hold_nothing
 
 
 async def read_page(
@@ -41,10 +41,10 @@ def page_read(
     """Describe the read of the outputs after the cursor. The group may not exist."""
     search, values = search_for(query)
     after = max(cursor, position_before(query))
-    limit, max_bytes = query.limit, max_bytes // page_sizes.LINK_GROWTH
+    limit, max_bytes = query.limit, max_bytes // paging.LINK_GROWTH
     if search.has_steps:
         values = (*values, max_steps(limit))
-    max_item_bytes = page_sizes.max_item_bytes(max_bytes, limit)
+    max_item_bytes = paging.max_item_bytes(max_bytes, limit)
     return PageRead(
         organization_id,
         search.items,
@@ -66,13 +66,14 @@ async def _read_large_page(database: Database, read: PageRead, max_bytes: int, h
     which an output is missing is never the last one.
     """
     *values, _ = read.values
-    rows = await database.read(f"{read.sizes} LIMIT ${len(values) + 1}", *values, read.limit + 1)
+    sql = read.sizes.within("", f" LIMIT ${len(values) + 1}")
+    rows = await database.read(sql, *values, read.limit + 1)
     sizes = [size for _, size in rows[: read.limit] if size]  # 0: the search stopped there
-    count = page_sizes.count_fitting(sizes, max_bytes)
+    count = paging.count_fitting(sizes, max_bytes)
     parts: list[bytes] = []
     after, missing = read.values[2], count
     page_bytes = sum(sizes[:count])
-    for part in page_sizes.split(rows[:count]):
+    for part in paging.split(rows[:count]):
         hold(page_bytes)
         items = await _read_items(database, read, after, part)
         after, missing = part[-1][0], missing - len(items)
@@ -89,7 +90,9 @@ async def _read_items(
 ) -> list[bytes]:
     organization_id, group, _, *values, _ = read.values
     number = len(read.values) + 1
-    sql = f"SELECT item FROM ({read.search} LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
-    bounds = (page_sizes.UNLIMITED, len(part), part[-1][0])
+    sql = read.search.within(
+        "SELECT item FROM (", f" LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
+    )
+    bounds = (paging.UNLIMITED, len(part), part[-1][0])
     rows = await database.read_large(sql, organization_id, group, after, *values, *bounds)
     return [row[0] for row in rows if row[0]]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from gleanery.storage import items
+from gleanery.storage import paging
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import storing
@@ -37,14 +37,14 @@ _UPDATE_FIELDS = "UPDATE outputs SET fields = $3 WHERE organization_id = $1 AND 
 _UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
 UPDATE_SEQ = f"""
 UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, view_seq = $7, item = CAST(
-    substr(item, 1, length(item) - {items.length_from(b',"update_date"')}) || $6 AS BYTEA)
+    substr(item, 1, length(item) - {paging.length_from(b',"update_date"')}) || $6 AS BYTEA)
 WHERE organization_id = $1 AND identity = $2
 """
 # It sets no indexed column, not even to the same value, so that no index is written.
 UPDATE_LAST_SCRAPED = f"""
 UPDATE outputs SET last_scraped_at = $2, item = CAST(
-    substr(item, 1, length(item) - {items.length_from(b',"last_scraped_date"')}) || $3
-    || substr(item, 1 + length(item) - {items.length_from(b',"is_approved"')}) AS BYTEA)
+    substr(item, 1, length(item) - {paging.length_from(b',"last_scraped_date"')}) || $3
+    || substr(item, 1 + length(item) - {paging.length_from(b',"is_approved"')}) AS BYTEA)
 WHERE organization_id = $1 AND identity = $4
 """
 
@@ -136,7 +136,7 @@ async def write_fields(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
 async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -> None:
     """Write the date of the last scrape of unchanged outputs."""
     now = locked.scrape_time
-    values = (locked.organization_id, now, items.last_scraped_member(now // timestamps.SECOND))
+    values = (locked.organization_id, now, paging.last_scraped_member(now // timestamps.SECOND))
     for start in range(0, len(identities), _UNCHANGED_CHUNK):
         chunk = identities[start : start + _UNCHANGED_CHUNK]
         await locked.transaction.fetch_by_keys(chunk, UPDATE_LAST_SCRAPED, *values)
@@ -164,13 +164,13 @@ def seq_update(
     view_seq: int,
 ) -> Row:
     """Return the values of ``UPDATE_SEQ`` for one output."""
-    suffix = items.mutable_suffix(seq, last_scraped_at, approved)
+    suffix = paging.mutable_suffix(seq, last_scraped_at, approved)
     return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix, view_seq)
 
 
 def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:
     """Return the values that an insert and an update have in common."""
-    suffix = items.mutable_suffix(row.new_seq, now, row.approved)
+    suffix = paging.mutable_suffix(row.new_seq, now, row.approved)
     return (
         organization_id,
         row.identity,

@@ -9,11 +9,12 @@ reads both. A sequence number is unique in the group, so it finds one row of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from gleanery.service.resources.outputs.models import OutputFilters
-from gleanery.storage import page_sizes
+from gleanery.storage import paging
+from gleanery.storage.database import Sql
 from gleanery.storage.outputs.hashes import HASH_BYTES, SITE_PREFIX, url_hash
 from gleanery.values import countries
 
@@ -41,15 +42,46 @@ _FILTER_VALUES = {
     "region": "${}",
     "approved": "${}",
 }
-# The text of an item. If it is longer than a parameter, PostgreSQL returns null, and SQLite raises
-# TooBigError at once, because no value can have that many bytes.
-_ITEM = "CASE WHEN octet_length(item) <= {} THEN item /* ELSE zeroblob(1000000000000) */ END"
 # The id and the text of an output for an export: 0 and empty if it was created after the export
 # began, or entered the view after that; -1 and empty where a search with several filters stopped.
 _LINE_ID = "CASE WHEN {} <= {} THEN id ELSE 0 END"
 _LINE = "CASE WHEN {} > {} THEN CAST('' AS BYTEA) ELSE {} END"
 _EMPTY = "CAST('' AS BYTEA)"
 _MAX_EXTRA_STEPS = 1000  # of a search with several filters, beside one step for each item
+
+
+class _Dialect(NamedTuple):
+    """The parts of a search that differ between the engines."""
+
+    item: str
+    """The text of an item, unless it is longer than a parameter."""
+    table: str
+    """A table, of which an index is used."""
+    separate: str
+    """Keeps a subquery separate from the statement around it."""
+    part: str
+    """One of several searches, with its order and the parameter of its limit."""
+    merged: str
+    """All of them."""
+
+
+# If an item is too long, SQLite raises TooBigError at once, because no value can have that many
+# bytes.
+_SQLITE = _Dialect(
+    item="CASE WHEN octet_length(item) <= {} THEN item ELSE zeroblob(1000000000000) END",
+    table="{table} INDEXED BY {table}_{index}",
+    separate="",
+    part="{search}",
+    merged="{union}",
+)
+# If an item is too long, PostgreSQL returns null.
+_POSTGRES = _Dialect(
+    item="CASE WHEN octet_length(item) <= {} THEN item END",
+    table="{table}",
+    separate=" OFFSET 0",
+    part="SELECT * FROM ({search} ORDER BY {order} LIMIT ${limit}) AS part",
+    merged="SELECT * FROM (\n{union}\n) AS view",
+)
 
 
 class Direction(NamedTuple):
@@ -77,16 +109,16 @@ class Search(NamedTuple):
     the position after which it searches is above what it finds.
     """
 
-    items: str
+    items: Sql
     """Finds seq and item. Its last parameter is the maximum length of an item."""
-    sizes: str
+    sizes: Sql
     """Finds seq and the size of the item."""
-    lines: str
+    lines: Sql
     """Finds seq, id and item for an export.
 
     Its last parameters are the position where the export began, and the maximum length of an item.
     """
-    versions: str
+    versions: Sql
     """Finds seq, created_seq, version_seq, identity and item, of any length."""
     has_steps: bool
     """True if the parameter after the filters is the maximum number of steps."""
@@ -174,15 +206,26 @@ def statements(
     """
     if in_view and "job_id" not in columns:
         columns = ("approved", *columns)
-    conditions = _conditions(columns, in_view)
+    sqlite, postgres = (
+        _texts(dialect, columns, in_view, direction) for dialect in (_SQLITE, _POSTGRES)
+    )
+    items, sizes, lines, versions = map(Sql, sqlite, postgres)
+    return Search(items, sizes, lines, versions, has_steps=len(columns) > 1)
+
+
+def _texts(
+    dialect: _Dialect, columns: tuple[str, ...], in_view: bool, direction: Direction
+) -> tuple[str, str, str, str]:
+    """Return the statements of a search for one engine."""
+    conditions = _conditions(dialect, columns, in_view)
     has_steps = len(conditions) > 1
     number = 4 + len(columns)
     steps = f"${number}" if has_steps else None
     first, second, third = (number + has_steps + offset for offset in range(3))
     entered = "view_seq" if in_view else "created_seq"
-    line = _LINE.format(entered, f"${first}", _ITEM.format(f"${second}"))
-    item = _Column(_ITEM.format(f"${first}"), "item", _EMPTY)
-    size = _Column(page_sizes.ITEM_SIZE, "size", "0")
+    line = _LINE.format(entered, f"${first}", dialect.item.format(f"${second}"))
+    item = _Column(dialect.item.format(f"${first}"), "item", _EMPTY)
+    size = _Column(paging.ITEM_SIZE, "size", "0")
     id_ = _Column(_LINE_ID.format(entered, f"${first}"), "id", "-1")
     version = (
         _Column(entered, "created_seq", "0"),
@@ -190,53 +233,56 @@ def statements(
         _Column("identity", "identity", _EMPTY),
         _Column("item", "item", _EMPTY),
     )
-    return Search(
-        _statement(direction, conditions, steps, second, item),
-        _statement(direction, conditions, steps, first, size),
-        _statement(direction, conditions, steps, third, id_, _Column(line, "item", _EMPTY)),
-        _statement(direction, conditions, steps, first, *version),
-        has_steps,
+    return (
+        _statement(dialect, direction, conditions, steps, second, item),
+        _statement(dialect, direction, conditions, steps, first, size),
+        _statement(
+            dialect, direction, conditions, steps, third, id_, _Column(line, "item", _EMPTY)
+        ),
+        _statement(dialect, direction, conditions, steps, first, *version),
     )
 
 
-def _conditions(columns: tuple[str, ...], in_view: bool) -> Sequence[_Rows]:
+def _conditions(dialect: _Dialect, columns: tuple[str, ...], in_view: bool) -> Sequence[_Rows]:
     """Return the rows of each condition. Without a condition, these are all rows."""
+    filtered = partial(_filtered, dialect)
     if not in_view:
-        filtered = [(_filtered(_OUTPUTS, column, n),) for n, column in enumerate(columns, 4)]
-        return filtered or [(_rows(_OUTPUTS, _IN_ORDER),)]
+        found = [(filtered(_OUTPUTS, column, n),) for n, column in enumerate(columns, 4)]
+        return found or [(_rows(dialect, _OUTPUTS, _IN_ORDER),)]
     both = [
-        (_filtered(_OUTPUTS, column, n), _filtered(_APPROVED_VERSIONS, column, n))
+        (filtered(_OUTPUTS, column, n), filtered(_APPROVED_VERSIONS, column, n))
         for n, column in enumerate(columns[1:], 5)
     ]
-    return [_rows_of_view(columns[0]), *both]
+    return [_rows_of_view(dialect, columns[0]), *both]
 
 
-def _rows_of_view(column: str) -> _Rows:
+def _rows_of_view(dialect: _Dialect, column: str) -> _Rows:
     """Return the rows of the view, of one job or of all."""
     if column == "job_id":
         job = _FILTER_VALUES["job_id"].format(4)
-        approved = f"{_rows(_OUTPUTS, 'approved_by_job')} AND {_APPROVED_JOB} = {job}"
-        return approved, _filtered(_APPROVED_VERSIONS, "job_id", 4)
+        approved = f"{_rows(dialect, _OUTPUTS, 'approved_by_job')} AND {_APPROVED_JOB} = {job}"
+        return approved, _filtered(dialect, _APPROVED_VERSIONS, "job_id", 4)
     # With TRUE instead of a parameter, PostgreSQL could test the approval of each row.
-    return _filtered(_OUTPUTS, "approved", 4), _rows(_APPROVED_VERSIONS, _IN_ORDER)
+    approved = _filtered(dialect, _OUTPUTS, "approved", 4)
+    return approved, _rows(dialect, _APPROVED_VERSIONS, _IN_ORDER)
 
 
-def _filtered(table: str, column: str, number: int) -> str:
+def _filtered(dialect: _Dialect, table: str, column: str, number: int) -> str:
     """Return the rows of the group with the value of this parameter in the column."""
-    return (
-        f"{_rows(table, _INDEXES[column])} AND {column} = {_FILTER_VALUES[column].format(number)}"
-    )
+    rows = _rows(dialect, table, _INDEXES[column])
+    return f"{rows} AND {column} = {_FILTER_VALUES[column].format(number)}"
 
 
-def _rows(table: str, index: str) -> str:
-    """Return the rows of the group. SQLite must use the index; PostgreSQL ignores the comment."""
+def _rows(dialect: _Dialect, table: str, index: str) -> str:
+    """Return the rows of the group. SQLite must use the index."""
     return (
-        f"{table} /* INDEXED BY {table}_{index} */ "
+        f"{dialect.table.format(table=table, index=index)} "
         f"WHERE {table}.organization_id = $1 AND {table}.group_id = {_GROUP_ID}"
     )
 
 
 def _statement(
+    dialect: _Dialect,
     direction: Direction,
     conditions: Sequence[_Rows],
     max_steps: str | None,
@@ -245,27 +291,27 @@ def _statement(
 ) -> str:
     """Return the statement that finds seq and the selected values of each output."""
     if max_steps is not None:
-        return intersect_indexes(conditions, selected, max_steps, direction)
+        return intersect_indexes(dialect, conditions, selected, max_steps, direction)
     [rows] = conditions
     values = ", ".join(f"{value} AS {name}" for value, name, _ in selected)
     comparison, order = direction.comparison, direction.order
     found = [f"SELECT seq, {values} FROM {one} AND seq {comparison} $3" for one in rows]
-    return f"{_merge(found, limit, order) if len(found) > 1 else found[0]} ORDER BY {order}"
+    merged = _merge(dialect, found, limit, order) if len(found) > 1 else found[0]
+    return f"{merged} ORDER BY {order}"
 
 
-def _merge(searches: Sequence[str], limit: int, order: str) -> str:
+def _merge(dialect: _Dialect, searches: Sequence[str], limit: int, order: str) -> str:
     """Return the rows of several searches, for an ORDER BY seq.
 
     Both engines read the searches together, in order, and stop at the LIMIT. If PostgreSQL sorts
     them instead, it reads at most the number of rows in this parameter from each.
     """
-    start = "/* POSTGRES */ SELECT * FROM ( /* END */"
-    end = f"/* POSTGRES */ ORDER BY {order} LIMIT ${limit}) AS part /* END */"
-    union = "\nUNION ALL\n".join(f"{start} {search} {end}" for search in searches)
-    return f"/* POSTGRES */ SELECT * FROM ( /* END */\n{union}\n/* POSTGRES */ ) AS view /* END */"
+    parts = [dialect.part.format(search=one, order=order, limit=limit) for one in searches]
+    return dialect.merged.format(union="\nUNION ALL\n".join(parts))
 
 
 def intersect_indexes(
+    dialect: _Dialect,
     conditions: Sequence[_Rows],
     selected: Sequence[_Column],
     max_steps: str,
@@ -283,20 +329,20 @@ def intersect_indexes(
 
     The other direction is the same with the order reversed: there ``high`` is below ``low``.
     """
-    low = _seek(conditions[0], direction, "", "{}")
+    low = _seek(dialect, conditions[0], direction, "", "{}")
     high = low
     for more in conditions[1:]:
-        high = _seek(more, direction, "=", high)
+        high = _seek(dialect, more, direction, "=", high)
     # A subquery, because the sum is not leakproof: with row-level security, PostgreSQL 15 would
     # test it in each row of the group. OFFSET 0 keeps the subquery separate.
     after = (
-        f"(SELECT CASE WHEN low = high THEN low ELSE high + {direction.previous} END "
-        "/* POSTGRES */ OFFSET 0 /* END */)"
+        f"(SELECT CASE WHEN low = high THEN low ELSE high + {direction.previous} END"
+        f"{dialect.separate})"
     )
     tables = (_OUTPUTS, _APPROVED_VERSIONS)[: len(conditions[0])]
     values = ", ".join(
         f"""CASE WHEN steps < {max_steps}
-    THEN {_value_at_high(value, tables)}
+    THEN {_value_at_high(dialect, value, tables)}
     ELSE {stop_value} END AS {name}"""
         for value, name, stop_value in selected
     )
@@ -311,7 +357,7 @@ FROM skip_scan WHERE low = high OR high IS NOT NULL AND steps >= {max_steps}
 """
 
 
-def _seek(rows: _Rows, direction: Direction, equality: str, seq: str) -> str:
+def _seek(dialect: _Dialect, rows: _Rows, direction: Direction, equality: str, seq: str) -> str:
     """Return the subquery for the next sequence number of an index, or of one for each table."""
     if len(rows) == 1:
         return _seek_in(rows[0], direction, equality, seq)
@@ -321,7 +367,7 @@ def _seek(rows: _Rows, direction: Direction, equality: str, seq: str) -> str:
     # OFFSET 0 keeps PostgreSQL from computing the bound again for each table.
     return (
         f"(SELECT (SELECT {direction.first}(seq) FROM ({union}) AS next_numbers) "
-        f"FROM (SELECT CAST({seq} AS BIGINT) AS bound /* POSTGRES */ OFFSET 0 /* END */) AS start)"
+        f"FROM (SELECT CAST({seq} AS BIGINT) AS bound{dialect.separate}) AS start)"
     )
 
 
@@ -330,7 +376,8 @@ def _seek_in(rows: str, direction: Direction, equality: str, seq: str) -> str:
     return f"(SELECT seq FROM {rows} AND {comparison} ORDER BY {direction.order} LIMIT 1)"
 
 
-def _value_at_high(value: str, tables: Sequence[str]) -> str:
+def _value_at_high(dialect: _Dialect, value: str, tables: Sequence[str]) -> str:
     """Return the value of the row with this number, which is in one of the tables."""
-    found = [f"(SELECT {value} FROM {_rows(table, _IN_ORDER)} AND seq = high)" for table in tables]
+    rows = [_rows(dialect, table, _IN_ORDER) for table in tables]
+    found = [f"(SELECT {value} FROM {one} AND seq = high)" for one in rows]
     return f"COALESCE({', '.join(found)})" if len(found) > 1 else found[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.errors import no_output
-from gleanery.storage import group_lock, page_sizes
+from gleanery.storage import group_lock, paging
 from gleanery.storage.database import Database
 from gleanery.storage.outputs.hashes import parse_output_id
 
@@ -44,5 +44,5 @@ async def _read(database: Database, select: str, group: str, output_id: str) -> 
     key = (database.organization_id, parse_output_id(output_id), group)
     rows = await database.read(select, *key, _SMALL_ITEM_BYTES)
     if rows and rows[0][0] is None:
-        rows = await database.read_large(select, *key, page_sizes.UNLIMITED)
+        rows = await database.read_large(select, *key, paging.UNLIMITED)
     return rows[0][0] if rows else None

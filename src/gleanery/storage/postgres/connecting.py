@@ -1,4 +1,7 @@
-"""Opens connections to the hosts of a URL, watches them while they are used, and ends them."""
+"""Opens connections to the hosts of a URL, watches them while they are used, and ends them.
+
+A pooler can be between the service and the server. It has to fit the settings.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,22 @@ import asyncio
 import os
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 from urllib.parse import urlencode
 
 import asyncpg
 
 from gleanery.errors import SettingsError
-from gleanery.storage.postgres.connect_errors import DATABASE, check_url, explain, split_url
+from gleanery.storage.postgres.errors import (
+    DATABASE,
+    LOST_STATEMENT,
+    LOST_STATEMENT_ERRORS,
+    check_url,
+    explain,
+    split_url,
+)
 
 _CONNECT_SECONDS = 4.0
 _TARGET = "target_session_attrs"
@@ -28,6 +39,15 @@ _NEXT_HOST_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.TargetServerAttributeNotMatched,
 )
+_ROUNDS = 10
+_TRANSACTION_POOLER = (
+    "The pooler of --database gives each transaction another connection of the server: give "
+    "--pooling transaction and --listen-database, or set its pool_mode to session"
+)
+_BACKEND = "SELECT pg_backend_pid()"
+
+
+# --- hosts ---------------------------------------------------------------------------------------
 
 
 class Hosts:
@@ -105,6 +125,9 @@ def _server_settings(url: str) -> dict[str, str]:
     place = f" {os.getpid()}"
     host = socket.gethostname()[: _MAX_NAME - len(_PROGRAM) - len(place) - 1]
     return {_APPLICATION_NAME: f"{_PROGRAM} {host}{place}"}
+
+
+# --- connections ---------------------------------------------------------------------------------
 
 
 def end(connection: Any) -> None:
@@ -203,3 +226,61 @@ class Watch:
             connection.end_silent()
         if self._watched:
             self._timer = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._check)
+
+
+# --- poolers -------------------------------------------------------------------------------------
+
+
+async def has_pooler(connection: Any) -> bool:
+    """Return True if a pooler answers: it tells another process id than the server's."""
+    pid = connection.get_server_pid()
+    return bool(await connection.execute(f"SELECT WHERE pg_backend_pid() = {pid:d}") == "SELECT 0")
+
+
+async def check_pooler(connect: Callable[[], Awaitable[Any]], needs_session: bool) -> None:
+    """Raise SettingsError if the pooler does not fit.
+
+    One that gives each transaction another connection of the server must keep prepared statements,
+    and does not fit where the service needs a session, for notifications.
+    """
+    async with AsyncExitStack() as stack:
+        connections = []
+        for _ in range(2):
+            connections.append(await connect())
+            stack.callback(connections[-1].terminate)
+        try:
+            is_shared = await _share_backends(*connections)
+            loses_statements = is_shared and await _keeps_name(connections[0])
+        except LOST_STATEMENT_ERRORS:
+            is_shared = loses_statements = True
+    if is_shared and needs_session:
+        raise SettingsError(_TRANSACTION_POOLER)
+    if loses_statements:
+        raise SettingsError(f"The database cannot be used: {LOST_STATEMENT}")
+
+
+async def _share_backends(first: Any, second: Any) -> bool:
+    """Return True if the first connection changes its server process, or the second one gets it.
+
+    A pooler gives the next transaction the process that was used last, or the one that was not used
+    for longest. If others use the pooler, chance decides, so this is repeated. No transaction stays
+    open: many workers that start together would wait for each other.
+    """
+    backend = await first.fetchval(_BACKEND)
+    for _ in range(_ROUNDS):
+        for connection, is_same in ((first, True), (second, False)):
+            if (await connection.fetchval(_BACKEND) == backend) != is_same:
+                return True
+    return False
+
+
+async def _keeps_name(connection: Any) -> bool:
+    """Return True if a prepared statement has the client's name on the server.
+
+    A pooler that keeps the statements of many clients has to rename them.
+    """
+    await connection.execute("BEGIN")
+    statement = await connection.prepare("SELECT 1")
+    name = statement.get_name()
+    found = await connection.execute(f"SELECT FROM pg_prepared_statements WHERE name = '{name}'")
+    return bool(found != "SELECT 0")

@@ -1,11 +1,38 @@
-"""The PostgreSQL engine: handles for tenants, writers' queues and notifications."""
+"""The PostgreSQL engine: handles for tenants, writers' queues and notifications.
+
+A read takes a connection, sets its tenant, runs one statement and gives the connection back::
+
+    PostgresHandle.read → PostgresDatabase.read_for → ConnectionPool.read → TenantScope.read
+
+A write waits twice. First it waits for its turn in ``WriterQueues``: writers with the same key lock
+the same rows, and would hold connections while they wait for each other. Then it waits for a
+connection, of which the tenants get equal shares::
+
+    PostgresHandle.write → PostgresDatabase.write_for → WriterQueues.turn
+      → ConnectionPool.write → TenantScope.write → transactions.transaction
+        → the work, with a PostgresTransaction or, on Citus, a ShardTransaction
+
+What always holds:
+
+- A connection has one tenant while it is used. Row-level security hides the rows of others.
+- A transaction checks the schema when it begins, and locks the table of migrations. So no migration
+  commits before it ends.
+- Work is repeated only if nothing of it is committed. ``NotSent``: the server had ended the
+  connection before. ``MoreIdsNeeded``: on Citus, the ids have to be reserved outside.
+- A connection whose server is silent is ended by ``connecting.Watch``. A connection with an error
+  does not go back to the pool.
+- While the tables are distributed, reads of the catalog use a separate connection. They work while
+  the requests wait for a worker of Citus that does not respond.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 import asyncpg
 
@@ -22,31 +49,69 @@ from gleanery.storage.database import (
     ReplicaState,
     Row,
     SchemaState,
+    Statement,
+    Subscription,
     Transaction,
 )
-from gleanery.storage.notifications import Subscription
-from gleanery.storage.postgres import distribution, pooling, row_security, schema, worker_logins
-from gleanery.storage.postgres.connect_errors import check_url
+from gleanery.storage.postgres import row_security, schema
+from gleanery.storage.postgres.citus import distribution
+from gleanery.storage.postgres.citus.distribution import WorkerPlaces
+from gleanery.storage.postgres.citus.transactions import (
+    MoreIdsNeeded,
+    ReservedIds,
+    ShardTransaction,
+)
 from gleanery.storage.postgres.connecting import Hosts
-from gleanery.storage.postgres.connections import ConnectionPool, NotSent
-from gleanery.storage.postgres.handle import PostgresHandle
-from gleanery.storage.postgres.listener import Listener
+from gleanery.storage.postgres.errors import check_url
+from gleanery.storage.postgres.listener import Listener, check_notifications
+from gleanery.storage.postgres.pool import ConnectionPool, NotSent
 from gleanery.storage.postgres.replicas import Replicas
-from gleanery.storage.postgres.reserved_ids import MoreIdsNeeded, ReservedIds
-from gleanery.storage.postgres.shard_transactions import ShardTransaction
-from gleanery.storage.postgres.tenant_scope import DetectedScope, DistributedScope, TenantScope
+from gleanery.storage.postgres.tenants import (
+    DetectedScope,
+    DistributedScope,
+    PostgresHandle,
+    TenantScope,
+)
 from gleanery.storage.postgres.transactions import (
     SERVER_TIME,
     ArrayStatements,
     PostgresTransaction,
+    to_postgres,
 )
-from gleanery.storage.postgres.worker_places import WorkerPlaces
-from gleanery.storage.postgres.writer_queues import WriterQueues
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
 # A request waits for the catalog first, and then for its own statements.
 _CATALOG_SECONDS = 10.0
+_QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
+
+
+class _QueueLock(asyncio.Lock):
+    """Serialises the writers of one queue key; a writer waits for a limited time."""
+
+    async def acquire(self) -> Literal[True]:
+        try:
+            async with asyncio.timeout(_QUEUE_SECONDS):
+                return await super().acquire()
+        except TimeoutError:
+            raise Unavailable("Too many requests write here at once; try again") from None
+
+
+class WriterQueues:
+    """The queues, which exist while somebody uses them."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = WeakValueDictionary()
+
+    def turn(self, organization_id: int, queue_key: Hashable) -> AbstractAsyncContextManager[None]:
+        """Wait until the earlier writers with this key are done; None is no key."""
+        if queue_key is None:
+            return nullcontext()
+        key = (organization_id, queue_key)
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = _QueueLock()
+        return lock
 
 
 class PostgresDatabase:
@@ -146,7 +211,7 @@ class PostgresDatabase:
         try:
             await self.write_for(NO_TENANT, schema.prepare_role, None)
             async with self._connections.write(NO_TENANT, None) as connection:
-                await worker_logins.check(connection)
+                await distribution.check_logins(connection)
             work = partial(schema.distribute, progress=progress)
             is_new = await self.write_for(NO_TENANT, work, None)
         except (Unavailable, asyncpg.PostgresError) as error:
@@ -212,10 +277,10 @@ class PostgresDatabase:
     def for_all_tenants(self) -> Database:
         return PostgresHandle(self, ALL_TENANTS)
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.read_for(NO_TENANT, sql, values)
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.read(sql, *values)
 
     async def read_page(self, read: PageRead) -> Page:
@@ -230,7 +295,7 @@ class PostgresDatabase:
         return await self.write_for(NO_TENANT, work, queue_key)
 
     async def read_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]:
         return await _read(self._connections, organization_id, sql, values)
 
@@ -279,7 +344,7 @@ class PostgresDatabase:
 
     async def check_notifications(self) -> None:
         if self._listen_url is not None:
-            await pooling.check_notifications(self, self._listen_url)
+            await check_notifications(self, self._listen_url)
 
     def check_replicas(self, urls: Sequence[str]) -> None:
         for url in urls:
@@ -292,12 +357,13 @@ class PostgresDatabase:
 
 
 async def _read(
-    pool: ConnectionPool, organization_id: int, sql: str, values: Sequence[Any]
+    pool: ConnectionPool, organization_id: int, sql: Statement, values: Sequence[Any]
 ) -> Sequence[Row]:
+    text = to_postgres(sql)
     try:
-        return await _read_once(pool, organization_id, sql, values)
+        return await _read_once(pool, organization_id, text, values)
     except NotSent:  # the idle connections are closed by now
-        return await _read_once(pool, organization_id, sql, values)
+        return await _read_once(pool, organization_id, text, values)
 
 
 async def _read_once(

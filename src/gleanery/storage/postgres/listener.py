@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from gleanery.errors import Unavailable
-from gleanery.storage.notifications import Subscription, Subscriptions
+from gleanery.errors import SettingsError, Unavailable
+from gleanery.storage.database import Engine, Subscription, Subscriptions, Transaction
 from gleanery.storage.postgres import row_security
-from gleanery.storage.postgres.connect_errors import short_reason
 from gleanery.storage.postgres.connecting import Hosts
-from gleanery.storage.postgres.errors import CONNECTION_ERRORS
+from gleanery.storage.postgres.errors import CONNECTION_ERRORS, explain, short_reason
 
 POSTGRES_CHANNEL = "gleanery"
 """The PostgreSQL channel that carries all notifications; their payloads are our channel names."""
 _TIMEOUT_SECONDS = 5.0
 _MAX_SILENT_SECONDS = 60.0
+_NOTIFY_SECONDS = 5.0
+_NO_NOTIFICATION = (
+    "--listen-database does not receive the notifications of --database: give the direct address "
+    "of the same database, without a pooler"
+)
 
 
 class Listener:
@@ -114,3 +119,22 @@ class _PostgresSubscription(Subscription):
     async def wait(self, seconds: float) -> bool:
         await self._listener.connect()
         return await super().wait(seconds)
+
+
+async def check_notifications(engine: Engine, listen_url: str) -> None:
+    """Raise SettingsError unless a notification of the engine arrives at its listener."""
+    channel = f"check {secrets.token_hex(8)}"
+
+    async def notify(transaction: Transaction) -> None:
+        await transaction.notify(channel)
+
+    async with AsyncExitStack() as stack:
+        try:
+            subscription = await stack.enter_async_context(engine.subscribe(channel))
+        except Unavailable as error:
+            cause = error.__cause__
+            assert isinstance(cause, Exception)
+            raise SettingsError(explain(cause, listen_url, "--listen-database")) from None
+        await engine.write(notify)
+        if not await subscription.wait(_NOTIFY_SECONDS):
+            raise SettingsError(_NO_NOTIFICATION)

@@ -1,41 +1,145 @@
-"""Streaming replicas of the PostgreSQL database: checks them, and chooses one for a request."""
+"""Streaming replicas of the PostgreSQL database: checks them, and chooses one for a request.
+
+``PrimaryStates`` knows the state of the primary over time. A check of a replica compares its state
+with that: whether both have the same history, and how far the replica is behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from gleanery.errors import Overloaded, Unavailable
 from gleanery.storage import migrations
-from gleanery.storage.database import Database, Row
-from gleanery.storage.postgres import primary_state, row_security
-from gleanery.storage.postgres.connect_errors import host_of, short_reason
+from gleanery.storage.database import Database, Row, Statement
+from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connecting import Hosts, end
-from gleanery.storage.postgres.connections import ConnectionPool
-from gleanery.storage.postgres.handle import PostgresHandle
-from gleanery.storage.postgres.primary_state import (
-    SAMPLE_SECONDS,
-    History,
-    NotUsable,
-    PrimaryStates,
-)
-from gleanery.storage.postgres.tenant_scope import TenantScope
+from gleanery.storage.postgres.errors import host_of, short_reason
+from gleanery.storage.postgres.pool import ConnectionPool
+from gleanery.storage.postgres.tenants import PostgresHandle, TenantScope
+from gleanery.storage.postgres.transactions import to_postgres
 from gleanery.storage.tenancy import NO_TENANT
 
 _log = logging.getLogger("gleanery")
-
+SAMPLE_SECONDS = 2.0
+"""The time between two samples."""
 _STATEMENT_SECONDS = 5.0  # a replica that needs longer does not help; then the primary is asked
 # The service does not wait for the end of a statement. The server must not go on with it.
 _SETTINGS = (f"statement_timeout = '{_STATEMENT_SECONDS:.0f}s'",)
 _MAX_CHECK_AGE = 3 * SAMPLE_SECONDS
-
 ReadPrimary = Callable[[str], Awaitable[Sequence[Row]]]
+_MAX_SAMPLES = 1800  # an hour; a lag that is longer is reported as an hour
+_STALE_SECONDS = 3 * SAMPLE_SECONDS
+_POSITION = "{} - '0/0'::pg_lsn"  # in the write-ahead log, in bytes
+_RESTORE_TIME = "(SELECT value FROM metadata WHERE name = 'restore_time')"
+PRIMARY_STATE = f"""
+SELECT {_POSITION.format("pg_current_wal_lsn()")}, system_identifier,
+    substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), {_RESTORE_TIME}
+FROM pg_control_system()
+"""
+# Only pg_read_all_stats may see the timeline that is received. The other one is of the last
+# restartpoint: after a failover it is too old for some minutes, never too new.
+REPLICA_STATE = f"""
+SELECT pg_is_in_recovery(), {_POSITION.format("pg_last_wal_replay_lsn()")}, system_identifier,
+    coalesce((SELECT received_tli FROM pg_stat_wal_receiver), timeline_id), {_RESTORE_TIME},
+    EXISTS (SELECT FROM migrations
+        HAVING max(number) >= $1 AND max(coalesce(compatible_from, number)) <= $1),
+    date_part('epoch', now() - pg_last_xact_replay_timestamp())
+FROM pg_control_system(), pg_control_checkpoint()
+"""
+
+
+# --- the state of the primary --------------------------------------------------------------------
+
+
+class NotUsable(Exception):
+    """The server cannot be used as a replica; the text says why."""
+
+
+class History(NamedTuple):
+    """Which changes a server has had. A server with another history has other data."""
+
+    system_identifier: int
+    timeline: int
+    """A promotion begins a new one."""
+    restore_time: str | None
+
+    def check_replica(self, replica: History) -> None:
+        """Raise NotUsable unless the replica follows the primary with this history."""
+        if replica.system_identifier != self.system_identifier:
+            raise NotUsable("it is not a copy of the primary: create it with pg_basebackup")
+        if replica.timeline != self.timeline:
+            raise NotUsable(
+                f"it is on timeline {replica.timeline}, and the primary on {self.timeline}: let it "
+                "follow this primary. If it does, run CHECKPOINT on the primary and then on it"
+            )
+        if replica.restore_time != self.restore_time:
+            raise NotUsable("it does not have the last gleanery restored yet")
+
+
+class _Sample(NamedTuple):
+    """Where the primary was at a time."""
+
+    position: int
+    taken_at: float
+
+
+class PrimaryStates:
+    """The history of the primary, and where it was at which time, for the lag of replicas.
+
+    A replica knows the time of the last change that it has, but not if the primary has newer ones.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque(maxlen=_MAX_SAMPLES)
+        self._history: History | None = None
+
+    @property
+    def history(self) -> History:
+        if self._history is None:
+            raise NotUsable("the state of the primary is not known")
+        return self._history
+
+    def add(
+        self, position: int, system_identifier: int, timeline: str, restored: str | None
+    ) -> None:
+        """Add a row of ``PRIMARY_STATE``."""
+        history = History(system_identifier, int(timeline, 16), restored)
+        if history != self._history:  # positions of different timelines cannot be compared
+            self._history = history
+            self._samples.clear()
+        self._samples.append(_Sample(int(position), time.monotonic()))
+
+    def seconds_behind(self, position: int, seconds_since_change: float | None) -> float:
+        """Return for how long the primary has been after this position.
+
+        If that was before the first sample, the replica's last change tells it.
+        ``seconds_since_change`` is None if the replica has had no change since its start.
+        """
+        now, passed_at = time.monotonic(), None
+        for sample in reversed(self._samples):
+            if sample.position <= position:
+                return self._since_sample(now) if passed_at is None else now - passed_at
+            passed_at = sample.taken_at
+        if passed_at is None or seconds_since_change is None:
+            return math.inf
+        return max(now - passed_at, seconds_since_change)
+
+    def _since_sample(self, now: float) -> float:
+        """Return 0, or for how long the primary has not been asked successfully."""
+        seconds = now - self._samples[-1].taken_at
+        return seconds if seconds > _STALE_SECONDS else 0.0
+
+
+# --- replicas ------------------------------------------------------------------------------------
 
 
 class Replica:
@@ -86,9 +190,7 @@ class Replica:
         async with self._connections.read(NO_TENANT) as connection:
             try:
                 await row_security.security_warning(connection)
-                [row] = await connection.fetch(
-                    primary_state.REPLICA_STATE, migrations.newest("postgres")
-                )
+                [row] = await connection.fetch(REPLICA_STATE, migrations.newest("postgres"))
             except Exception:
                 end(connection)  # a new one takes the role that the replica has by then
                 raise
@@ -148,10 +250,10 @@ class _ReplicaConnection:
         self._replica, self._connection = replica, connection
 
     async def read_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]:
         try:
-            rows: Sequence[Row] = await self._connection.fetch(sql, *values)
+            rows: Sequence[Row] = await self._connection.fetch(to_postgres(sql), *values)
         except ValueError:  # the driver rejects a value; the primary's answer says that
             raise
         except Exception as error:
@@ -208,7 +310,7 @@ class Replicas:
 
     async def _sample_primary(self, read_primary: ReadPrimary) -> None:
         with contextlib.suppress(Exception):  # the lag then grows from the last sample
-            [row] = await read_primary(primary_state.PRIMARY_STATE)
+            [row] = await read_primary(PRIMARY_STATE)
             self._primary.add(*row)
 
 

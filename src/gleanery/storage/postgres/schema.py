@@ -13,7 +13,8 @@ from gleanery.errors import SchemaLocked, SettingsError
 from gleanery.observability.progress import StartProgress
 from gleanery.storage import migrations
 from gleanery.storage.database import Row, SchemaState, Transaction
-from gleanery.storage.postgres import distribution, row_security
+from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.citus import distribution
 from gleanery.storage.tenancy import TENANT_TABLES
 
 _log = logging.getLogger("gleanery")

@@ -12,7 +12,7 @@ from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.reviews.models import AddedReview, FindingOut, ReviewIn
 from gleanery.storage import audit, group_lock, metadata
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, indexed
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs.positions import Position
@@ -41,12 +41,15 @@ WHERE organization_id = $1 AND id = $2
 """
 # Approvals give outputs new numbers, too. So it looks at several of the newest ones.
 _LOOKED_AT = 1000
-_LATER_VALUE = f"""
+_LATER_VALUE = indexed(
+    f"""
 SELECT min(CASE WHEN version_seq > $4 THEN version_seq END), count(*) FROM (
-    SELECT version_seq FROM outputs /* INDEXED BY outputs_by_job */
+    SELECT version_seq FROM {{outputs}}
     WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4
     ORDER BY seq DESC LIMIT {_LOOKED_AT}) AS later
-"""
+""",
+    outputs="outputs_by_job",
+)
 # The bulk job that a status starts. Other statuses leave the outputs as they are.
 _BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
     "approved": "approve",

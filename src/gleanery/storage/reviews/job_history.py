@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gleanery.errors import NotFound
 from gleanery.models.responses.common import ReviewStatus
 from gleanery.storage import group_lock
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, indexed
 
 SHOWN = 20
 """The most reviews of a history."""
@@ -21,17 +21,23 @@ JOIN jobs ON jobs.organization_id = groups.organization_id AND jobs.group_id = g
 WHERE groups.organization_id = $1 AND groups.name = $2 AND jobs.name = $3
 """
 _OF_JOB = "organization_id = $1 AND group_id = $2 AND job_id = $3"
-_NEWEST = f"""
+_NEWEST = indexed(
+    f"""
 SELECT review_id, created_at, status, substr(comment, 1, {_MAX_COMMENT}), person,
     CASE WHEN octet_length(findings) <= {MAX_FINDINGS_BYTES} THEN findings END,
     CASE WHEN output_ids IS NULL THEN 1 ELSE 0 END
-FROM reviews /* INDEXED BY reviews_of_job */
+FROM {{reviews}}
 WHERE {_OF_JOB} ORDER BY id DESC LIMIT {SHOWN}
-"""
-_LAST_APPROVAL = f"""
-SELECT review_id, created_at, person FROM reviews /* INDEXED BY reviews_approving_job */
+""",
+    reviews="reviews_of_job",
+)
+_LAST_APPROVAL = indexed(
+    f"""
+SELECT review_id, created_at, person FROM {{reviews}}
 WHERE {_OF_JOB} AND status = 'approved' AND output_ids IS NULL ORDER BY id DESC LIMIT 1
-"""
+""",
+    reviews="reviews_approving_job",
+)
 
 
 class JobReview(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gleanery.errors import ErrorDetail, InvalidRequest, first_problems
 from gleanery.service.resources.reviews.models import FindingIn
-from gleanery.storage import page_sizes
+from gleanery.storage import paging
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.outputs import mutations
@@ -74,7 +74,7 @@ def _reject_unknown(problems: Iterable[ErrorDetail]) -> None:
 
 def _check_size(sizes: Sequence[int]) -> None:
     """Raise InvalidRequest if one transaction would change too many bytes."""
-    count = page_sizes.count_fitting(sizes, mutations.MAX_BYTES)
+    count = paging.count_fitting(sizes, mutations.MAX_BYTES)
     if count < len(sizes):
         limit = mutations.MAX_BYTES // 1024**2
         msg = f"The outputs up to this one have more than {limit} MiB: send fewer in each review"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gleanery.errors import no_review
 from gleanery.models.responses.common import ReviewStatus
 from gleanery.service.resources.reviews.models import ReviewOut
-from gleanery.storage import group_lock, list_pages
-from gleanery.storage.database import Database, Row
-from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
+from gleanery.storage import group_lock, paging
+from gleanery.storage.database import Database, Row, Statement, indexed
+from gleanery.storage.paging import ListPage, ListQuery, PageLimits
 from gleanery.values import json_text, timestamps
 
 _GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $4)"
@@ -28,24 +28,33 @@ SELECT jobs.name, review_id, created_at, status, comment, reviews.id {_LATEST}
 # The name of the job is a subquery, because a planner could reverse a join and sort all reviews.
 _JOB_NAME = "(SELECT name FROM jobs WHERE organization_id = $1 AND jobs.id = job_id)"
 _HISTORY = f"""
-FROM reviews /* INDEXED BY reviews_of_group */
+FROM {{reviews}}
 WHERE reviews.organization_id = $1 AND reviews.group_id = {_GROUP_ID} AND reviews.id < $2
 """
-_HISTORY_SIZES = f"""
+_HISTORY_SIZES = indexed(
+    f"""
 SELECT reviews.id, {_FRAME_BYTES} + octet_length(comment) {_HISTORY}
 ORDER BY reviews.id DESC LIMIT $3
-"""
-_HISTORY_ROWS = f"""
+""",
+    reviews="reviews_of_group",
+)
+_HISTORY_ROWS = indexed(
+    f"""
 SELECT {_JOB_NAME}, review_id, created_at, status, comment, reviews.id {_HISTORY}
     AND reviews.id >= $3 ORDER BY reviews.id DESC
-"""
-_ONE = f"""
+""",
+    reviews="reviews_of_group",
+)
+_ONE = indexed(
+    f"""
 SELECT {_JOB_NAME}, review_id, created_at, status, comment,
     person, as_of, output_ids, skipped_output_ids, findings
-FROM reviews /* INDEXED BY reviews_by_review_id */
+FROM {{reviews}}
 WHERE organization_id = $1 AND review_id = $2 AND +group_id = (
     SELECT id FROM groups WHERE organization_id = $1 AND name = $3)
-"""
+""",
+    reviews="reviews_by_review_id",
+)
 
 
 async def latest_reviews(database: Database, group: str, limits: PageLimits) -> ListPage:
@@ -78,10 +87,10 @@ async def read_review(database: Database, group: str, review_id: str) -> bytes:
 
 
 async def _read_page(
-    database: Database, group: str, sizes: str, rows: str, limits: PageLimits
+    database: Database, group: str, sizes: Statement, rows: Statement, limits: PageLimits
 ) -> ListPage:
     query = ListQuery(database, sizes, rows, (group,), _encode)
-    page = await list_pages.read_page(query, limits)
+    page = await paging.read_page(query, limits)
     if not page.records:
         await group_lock.require_group(database, group)
     return page

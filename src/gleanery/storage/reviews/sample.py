@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
 from gleanery.scheduling.fair_shares import FairThread
-from gleanery.storage import group_lock, metadata, page_sizes
-from gleanery.storage.database import Database, Row
+from gleanery.storage import group_lock, metadata, paging
+from gleanery.storage.database import Database, Row, Sql, Statement, indexed
 from gleanery.storage.files.references import decode_item
 from gleanery.storage.history import field_changes
 from gleanery.storage.outputs.hashes import parse_output_id
@@ -33,19 +33,28 @@ JOIN jobs ON jobs.organization_id = groups.organization_id AND jobs.group_id = g
 WHERE groups.organization_id = $1 AND groups.name = $2 AND jobs.name = $3
 """
 _OF_JOB = "organization_id = $1 AND group_id = $2 AND job_id = $3"
-_OUTPUT_AFTER = f"""
-SELECT seq, identity FROM outputs /* INDEXED BY outputs_by_job */
+_OUTPUT_AFTER = indexed(
+    f"""
+SELECT seq, identity FROM {{outputs}}
 WHERE {_OF_JOB} AND seq > $4 ORDER BY seq LIMIT 1 OFFSET $5
-"""
-_CHANGED_AFTER = f"""
-SELECT seq, identity FROM approved_versions /* INDEXED BY approved_versions_by_job */
+""",
+    outputs="outputs_by_job",
+)
+_CHANGED_AFTER = indexed(
+    f"""
+SELECT seq, identity FROM {{approved_versions}}
 WHERE {_OF_JOB} AND seq > $4 ORDER BY seq LIMIT 1 OFFSET $5
-"""
-_COUNT_CHANGED = f"""
+""",
+    approved_versions="approved_versions_by_job",
+)
+_COUNT_CHANGED = indexed(
+    f"""
 SELECT count(*) FROM (
-    SELECT seq FROM approved_versions /* INDEXED BY approved_versions_by_job */
+    SELECT seq FROM {{approved_versions}}
     WHERE {_OF_JOB} AND seq > $4 ORDER BY seq LIMIT $5) AS changed
-"""
+""",
+    approved_versions="approved_versions_by_job",
+)
 _SIZE = "octet_length({0}.item) + 64 * octet_length({0}.file_ids)"
 _SIZES = f"{_SIZE.format('outputs')} + coalesce({_SIZE.format('approved_versions')}, 0)"
 _ITEMS = f"""
@@ -140,7 +149,7 @@ class _Job(NamedTuple):
             raise InvalidRequest(ErrorDetail(("query", "as_of"), msg, "unknown_cursor"))
         return as_of
 
-    async def read(self, sql: str, *values: int) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: int) -> Sequence[Row]:
         await asyncio.sleep(0)  # other requests run between two statements
         key = (self.database.organization_id, self.group_id, self.id)
         return await self.database.read(sql, *key, *values)
@@ -257,7 +266,7 @@ async def _add_unusual(job: _Job, chosen: _Choices, count: int) -> _Choices:
     return chosen | {output.identity: _Choice(output.reason, output.detail) for output in others}
 
 
-async def _find_ranks(job: _Job, statement: str, ranks: Iterable[int]) -> dict[int, bytes]:
+async def _find_ranks(job: _Job, statement: Sql, ranks: Iterable[int]) -> dict[int, bytes]:
     """Return the outputs at these places of an index, which count from 0.
 
     It goes through the index from one place to the next, and each statement skips few entries.
@@ -285,7 +294,7 @@ async def _read_outputs(
     """Read as many of the outputs as fit, and at least one."""
     outputs: list[SampledOutput] = []
     for identity, (reason, detail) in chosen:
-        limit = max_bytes if outputs else page_sizes.UNLIMITED
+        limit = max_bytes if outputs else paging.UNLIMITED
         row = await _read_items(job, identity, limit)
         if row is None:  # it was deleted meanwhile
             continue

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, indexed
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 
 MAX_RECORDS = 5000
 """Records of each kind that are read: those that expire last. Others have long expired."""
 _EXPIRING = """
-SELECT host, profile, expires FROM {table} /* INDEXED BY {table}_expiring */
+SELECT host, profile, expires FROM {{{table}}}
 WHERE organization_id = $1 AND expires <= $2
 ORDER BY expires DESC, host DESC, profile DESC LIMIT $3
 """
-STATEMENTS = [_EXPIRING.format(table=kind.table) for kind in (COOKIES, LOCAL_STORAGE)]
+STATEMENTS = [
+    indexed(_EXPIRING.format(table=kind.table), **{kind.table: f"{kind.table}_expiring"})
+    for kind in (COOKIES, LOCAL_STORAGE)
+]
 
 
 class ExpiringSession(NamedTuple):

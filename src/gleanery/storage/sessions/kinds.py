@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.service.resources.audit.models import AuditAction
-from gleanery.storage.database import Row, Transaction
+from gleanery.storage.database import Row, Sql, Transaction, indexed
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -47,7 +47,7 @@ class Statements(NamedTuple):
     """
     find_length: str
     """Identity and length of the encrypted value of the record with identity $2."""
-    any_alternative: str
+    any_alternative: Sql
     """One row if the organization has a partitioned cookie, or an entry with an origin."""
     find_alternatives: str
     """Identity and parameters of the records that a client can mean; see ``RecordKind``."""
@@ -136,10 +136,13 @@ class RecordKind(Generic[In, Out]):
             find_length=f"""
 SELECT identity, octet_length(encrypted_value) {source} AND identity = $2
 """,
-            any_alternative=f"""
-SELECT 1 FROM {self.table} /* INDEXED BY {self.alternative_index} */
+            any_alternative=indexed(
+                f"""
+SELECT 1 FROM {{{self.table}}}
 WHERE organization_id = $1 AND {self.alternative_column} IS NOT NULL LIMIT 1
 """,
+                **{self.table: self.alternative_index},
+            ),
             find_alternatives=self.find_alternatives,
             store=self._store_statement(),
             list_all=self._list_statement(self._group_condition(5)),

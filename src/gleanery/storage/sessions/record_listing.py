@@ -8,7 +8,7 @@ from gleanery.security.tokens import Actor
 from gleanery.security.vault import Vault, encrypted_length
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.storage import audit
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Database, Row, indexed
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
@@ -21,14 +21,19 @@ MAX_TEXT = 500
 _LIST = """
 SELECT id, domain, substr({name}, 1, $6), length({name}), substr(path, 1, $6), length(path),
     octet_length(encrypted_value), expires, updated_at, {others}
-FROM {table} /* INDEXED BY {table}_by_host */
+FROM {{{table}}}
 WHERE organization_id = $1 AND host = $2 AND profile = $3 AND id + 0 > $4
 ORDER BY id + 0 LIMIT $5
 """
 _COOKIE_COLUMNS = "secure, http_only, host_only, same_site, partition_site, NULL, NULL"
 _ENTRY_COLUMNS = "NULL, NULL, NULL, NULL, NULL, origin, group_id"
-_LIST_COOKIES = _LIST.format(table="cookies", name="name", others=_COOKIE_COLUMNS)
-_LIST_ENTRIES = _LIST.format(table="local_storage", name="key", others=_ENTRY_COLUMNS)
+_LIST_COOKIES = indexed(
+    _LIST.format(table="cookies", name="name", others=_COOKIE_COLUMNS), cookies="cookies_by_host"
+)
+_LIST_ENTRIES = indexed(
+    _LIST.format(table="local_storage", name="key", others=_ENTRY_COLUMNS),
+    local_storage="local_storage_by_host",
+)
 # A range in an order is always found by the primary key, also while the table is empty.
 _FIND = """
 SELECT identity, encrypted_value, {columns} FROM {table}

@@ -17,9 +17,9 @@ from gleanery.models.session_state import DEFAULT_PROFILE
 from gleanery.security.tokens import Actor
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, encrypted_length
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.storage import audit, list_pages, metadata
+from gleanery.storage import audit, metadata, paging
 from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
+from gleanery.storage.paging import ListPage, ListQuery, PageLimits
 from gleanery.storage.sessions import versions
 from gleanery.storage.sessions.kinds import In, Out, PreparedRecord, RecordKind
 from gleanery.storage.sessions.versions import IfMatch, ListScope
@@ -541,7 +541,7 @@ async def read(
     actor: Actor,
 ) -> ListPage:
     """Read records in the order of first insertion, including expired ones; audit the read."""
-    page = await list_pages.read_page(_list_query(kind, database, vault, filter_), limits)
+    page = await paging.read_page(_list_query(kind, database, vault, filter_), limits)
     about = _audit_details(len(page.records), filter_)
     await read_auditor.record(database, audit.Entry(actor, now, kind.read_action, about))
     return page

@@ -11,7 +11,7 @@ from gleanery.security.tokens import Actor
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.models import SessionOut
 from gleanery.storage import audit
-from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage.database import Database, Engine, Row, Sql, Transaction, indexed
 from gleanery.storage.sessions import leases, records
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
@@ -27,18 +27,19 @@ SELECT '{table}' AS kind, host, profile, count(*) AS records,
     count(CASE WHEN expires <= $4 THEN 1 END) AS expired,
     count(CASE WHEN expires > $4 AND expires <= $5 THEN 1 END) AS expiring,
     min(expires) AS first_expiry, max(updated_at) AS last_change
-FROM {table} /* INDEXED BY {table}_by_host */
+FROM {{{table}}}
 WHERE organization_id = $1 AND (host, profile) > ($2, $3){conditions}
 GROUP BY host, profile ORDER BY host, profile LIMIT $6
 ) AS {table}_found
 """
 
 
-def _summaries(conditions: str = "") -> str:
+def _summaries(conditions: str = "") -> Sql:
     """Return the statement. The database merges, because its order depends on its collation."""
     tables = (COOKIES.table, LOCAL_STORAGE.table)
     kinds = [_SUMMARIES_OF_KIND.format(table=table, conditions=conditions) for table in tables]
-    return f"{' UNION ALL '.join(kinds)} ORDER BY host, profile"
+    indexes = {table: f"{table}_by_host" for table in tables}
+    return indexed(f"{' UNION ALL '.join(kinds)} ORDER BY host, profile", **indexes)
 
 
 _ALL = _summaries()
@@ -91,7 +92,7 @@ async def list_sessions(
     return SummaryPage(page, _cursor(page[-1]) if has_more else None)
 
 
-def _statement(filter_: SummaryFilter) -> str:
+def _statement(filter_: SummaryFilter) -> Sql:
     if filter_.profile is None:
         return _ALL if filter_.host is None else _OF_HOST
     return _OF_PROFILE if filter_.host is None else _OF_HOST_AND_PROFILE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage.database import Database, Row, Sql, Transaction, indexed
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.records import Filter
 from gleanery.storage.sessions.versions import HOST_IS_BELOW, host_condition, visible_hosts
@@ -29,8 +29,8 @@ class StateTooLarge(Exception):
 class _Statements(NamedTuple):
     """$1 is the organization and $2 the profile. Then come the hosts, and perhaps a group."""
 
-    size: str
-    rows: str
+    size: Sql
+    rows: Sql
 
 
 async def read(
@@ -85,11 +85,12 @@ def _statements(
     if has_group:
         conditions.append(f"(group_id = 0 OR group_id = ${host_count + 3})")
     # The index has the host, so no row of another host is read.
-    table = f"{kind.table} /* INDEXED BY {kind.table}_by_host */"
-    source = f"FROM {table} WHERE {' AND '.join(conditions)}"
+    index = {kind.table: f"{kind.table}_by_host"}
+    source = f"FROM {{{kind.table}}} WHERE {' AND '.join(conditions)}"
     columns = ("identity", "encrypted_value", *kind.columns, *kind.extra_columns, "id AS position")
     lengths = [f"octet_length({one})" for one in ("encrypted_value", kind.name_column, "path")]
     size = " + ".join((*lengths, str(_RECORD_BYTES)))
     return _Statements(
-        f"SELECT COALESCE(SUM({size}), 0) {source}", f"SELECT {', '.join(columns)} {source}"
+        indexed(f"SELECT COALESCE(SUM({size}), 0) {source}", **index),
+        indexed(f"SELECT {', '.join(columns)} {source}", **index),
     )

@@ -1,4 +1,4 @@
-"""Connections to a SQLite file, the file itself, and the lock on the data folder.
+"""Connections to a SQLite file, the file itself, the lock on the data folder, and their errors.
 
 The files must stay where they are. SQLite goes on with deleted and moved files, so ``OpenFiles``
 compares them with their paths. An empty database is never created in place of a lost one.
@@ -6,6 +6,7 @@ compares them with their paths. An empty database is never created in place of a
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -16,8 +17,21 @@ from pathlib import Path
 
 import apsw
 
-from gleanery.errors import SettingsError, Unavailable
+from gleanery.errors import DISK_FULL, SettingsError, Unavailable
 
+TEMPORARY_ERRORS = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.IOError,
+    apsw.CantOpenError,
+)
+"""Errors that can pass without a change of the program, for instance with space on the disk."""
+DAMAGED_ERRORS = (apsw.CorruptError, apsw.NotADBError)
+"""Errors of a file that SQLite cannot read."""
+RESTORE_BACKUP = (
+    "keep the damaged file, and restore a backup; see docs/operations/back-up-and-restore.md"
+)
 RESTORE_FOLDER = "restoring"
 """Folder inside the data folder. It exists from the start to the end of a restore."""
 _PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow pages
@@ -30,6 +44,46 @@ Traces = Callable[[], Iterable[Path]]
 """Returns paths that exist only where there was a database."""
 _PUT_BACK = "put the database back, or restore a backup; see docs/operations/back-up-and-restore.md"
 _MOVED = "The database was moved, replaced or deleted: the log of the service says what to do"
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def unavailable(error: Exception) -> Unavailable:
+    """Return a new error for the client, with the reason for the log if the cause is known."""
+    made = Unavailable(reason=_reason(error))
+    made.__cause__ = error
+    return made
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Return True also if SQLite has no space for the file with its locks."""
+    code = getattr(error, "extendedresult", None)
+    return isinstance(error, apsw.FullError) or code == apsw.SQLITE_IOERR_SHMSIZE
+
+
+def _reason(error: Exception) -> str | None:
+    if is_disk_full(error):
+        return DISK_FULL
+    if isinstance(error, DAMAGED_ERRORS):
+        return f"the database is damaged: {RESTORE_BACKUP}"
+    return f"SQLite: {error}" if isinstance(error, TEMPORARY_ERRORS) else None
+
+
+def explain(error: Exception, path: Path) -> str:
+    """Says why the database cannot be opened, and what to do."""
+    if isinstance(error, DAMAGED_ERRORS):
+        return f"The database {path} is damaged: {RESTORE_BACKUP}"
+    if is_disk_full(error) or getattr(error, "errno", None) == errno.ENOSPC:
+        return f"Cannot use the database {path}: {DISK_FULL}"
+    reason = getattr(error, "strerror", None) or error
+    return (
+        f"Cannot use the database {path}: {reason}; "
+        "choose another folder with --data, or change its owner"
+    )
+
+
+# --- connections ---------------------------------------------------------------------------------
 
 
 def connect(path: Path) -> apsw.Connection:
@@ -72,6 +126,9 @@ def _enable_wal(connection: apsw.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
+
+# --- files ---------------------------------------------------------------------------------------
 
 
 class OpenFiles:
@@ -208,6 +265,9 @@ def _initialize(path: Path) -> None:
         connection.pragma("page_size", _PAGE_BYTES)
         connection.pragma("auto_vacuum", INCREMENTAL)
         _enable_wal(connection)
+
+
+# --- the data folder -----------------------------------------------------------------------------
 
 
 def reject_unfinished_restore(path: Path) -> None:

@@ -32,27 +32,25 @@ from gleanery.storage.database import (
     PageTooLarge,
     Row,
     SchemaState,
+    Statement,
+    Subscription,
     Transaction,
 )
-from gleanery.storage.notifications import Subscription
 from gleanery.storage.sqlite import space
-from gleanery.storage.sqlite.change_poller import ChangePoller
 from gleanery.storage.sqlite.connections import (
+    TEMPORARY_ERRORS,
     OpenFiles,
     Traces,
     connect,
     connect_reader,
     create_file,
+    explain,
     lock_folder,
     reject_unfinished_restore,
     require_file,
-)
-from gleanery.storage.sqlite.errors import (
-    TEMPORARY_ERRORS,
-    explain,
     unavailable,
 )
-from gleanery.storage.sqlite.large_reads import LargeReads
+from gleanery.storage.sqlite.readers import ChangePoller, LargeReads
 from gleanery.storage.sqlite.statements import join_items, join_lines, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
@@ -165,7 +163,7 @@ class SqliteDatabase:
 
     def read_page_for(self, organization_id: int, read: PageRead) -> Page:
         """Lets SQLite join the items, which takes half the time of one row per item."""
-        sql = join_items(read.search, len(read.values) + 1)
+        sql = join_items(read.search.sqlite, len(read.values) + 1)
         values = (*read.values, read.limit + 1, ITEM_SEPARATOR)
         try:
             [(count, last_seq, items)] = self.read_for(organization_id, sql, values)
@@ -196,10 +194,10 @@ class SqliteDatabase:
         except (apsw.SQLError, TypeError):
             raise SettingsError(migrations.FOREIGN) from None
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return self.read_for(tenancy.NO_TENANT, sql, values)
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.read_large_for(tenancy.NO_TENANT, sql, values)
 
     async def read_page(self, read: PageRead) -> Page:
@@ -213,14 +211,16 @@ class SqliteDatabase:
     ) -> T:
         return await self.write_for(tenancy.NO_TENANT, work)
 
-    def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+    def read_for(
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
+    ) -> Sequence[Row]:
         try:
             return self._reader.execute(to_sqlite(sql, organization_id), values).fetchall()
         except TEMPORARY_ERRORS as error:
             raise unavailable(error) from error
 
     async def read_large_for(
-        self, organization_id: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: Statement, values: Sequence[Any]
     ) -> Sequence[Row]:
         assert self._large_reads is not None, "open() comes first"
         try:
@@ -231,7 +231,7 @@ class SqliteDatabase:
 
     async def read_lines_for(self, organization_id: int, read: LineRead) -> Lines:
         """Lets SQLite join the lines: it then needs no lock of the interpreter for each row."""
-        sql = join_lines(read.search, len(read.values) + 1)
+        sql = join_lines(read.search.sqlite, len(read.values) + 1)
         try:
             rows = await self.read_large_for(organization_id, sql, (*read.values, read.limit))
         except apsw.TooBigError:  # an item is longer than the search allows
@@ -309,10 +309,10 @@ class _SqliteHandle(NamedTuple):
     database: SqliteDatabase
     organization_id: int
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return self.database.read_for(self.organization_id, sql, values)
 
-    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def read_large(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return await self.database.read_large_for(self.organization_id, sql, values)
 
     async def read_page(self, read: PageRead) -> Page:

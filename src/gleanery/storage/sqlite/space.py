@@ -17,8 +17,7 @@ import apsw
 
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
-from gleanery.storage.sqlite.connections import INCREMENTAL, connect, lock_folder
-from gleanery.storage.sqlite.errors import explain
+from gleanery.storage.sqlite.connections import INCREMENTAL, connect, explain, lock_folder
 
 PAGES_PER_STEP = 64
 """Pages that one transaction gives back. It takes some milliseconds."""

@@ -6,15 +6,11 @@ import re
 from functools import lru_cache
 
 from gleanery.storage import tenancy
+from gleanery.storage.database import Statement
 
 
-def to_sqlite(sql: str, organization_id: int) -> str:
-    """Translate a statement: ``$1`` becomes ``?1``, and comments for SQLite become clauses.
-
-    ``/* INDEXED BY i */`` makes SQLite use that index. Otherwise table statistics can make its
-    planner scan a whole group, if many rows have the same value. ``/* ELSE … */`` completes a CASE.
-    PostgreSQL ignores the comments. SQLite ignores what is between ``/* POSTGRES */`` and
-    ``/* END */``.
+def to_sqlite(sql: Statement, organization_id: int) -> str:
+    """Translate a statement: ``$1`` becomes ``?1``, and the type BYTEA becomes BLOB.
 
     Raise ``MissingTenantFilter`` for a statement that could touch another tenant's rows.
     """
@@ -23,14 +19,13 @@ def to_sqlite(sql: str, organization_id: int) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _to_sqlite(sql: str, tenant: int) -> str:
-    tenancy.check(sql, tenant)
-    sql = re.sub(r"/\* POSTGRES \*/.*?/\* END \*/", "", sql)
-    sql = re.sub(r"/\* ((?:INDEXED BY|ELSE) .+?) \*/", r"\1", sql.replace("BYTEA", "BLOB"))
-    return re.sub(r"\$(\d+)", r"?\1", sql)
+def _to_sqlite(sql: Statement, tenant: int) -> str:
+    text = sql if isinstance(sql, str) else sql.sqlite
+    tenancy.check(text, tenant)
+    return re.sub(r"\$(\d+)", r"?\1", text.replace("BYTEA", "BLOB"))
 
 
-def for_key_array(sql: str, key_parameter: int, organization_id: int) -> str:
+def for_key_array(sql: Statement, key_parameter: int, organization_id: int) -> str:
     """Translate a statement with one key for an array of keys.
 
     ``key_parameter`` is the number of the key's parameter. One run per key would take twice as
@@ -40,7 +35,7 @@ def for_key_array(sql: str, key_parameter: int, organization_id: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def _for_key_array(sql: str, key_parameter: int, tenant: int) -> str:
+def _for_key_array(sql: Statement, key_parameter: int, tenant: int) -> str:
     statement = _to_sqlite(sql, tenant)
     return re.sub(rf"= \?{key_parameter}\b", f"IN carray(?{key_parameter})", statement)
 

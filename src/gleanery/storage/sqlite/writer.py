@@ -2,6 +2,24 @@
 
 Many small writes share one wait for the disk. The work of a transaction is a coroutine that never
 waits, so the thread runs it without an event loop.
+
+The writer is idle or busy. In both states requests wait in a queue on the event loop, in which the
+tenants take turns::
+
+    add → _submit, at the end of the iteration of the event loop: idle becomes busy
+      → the thread: _run_group → _commit → _run_requests → _deliver
+      → the event loop: _set_results, and _submit again if requests wait; else busy becomes idle
+
+``_commit`` runs a group in one transaction, without savepoints. If a request fails, the group runs
+again with a savepoint for each request. If the disk fails, every request of the group fails.
+
+What always holds:
+
+- Only the thread uses the writing connection, and only one group is on its way.
+- A request gets its result after the commit that contains it, and after a check that the files of
+  the database are in their place.
+- A request that a long group did not reach goes back to the front of the queue. It has not run.
+- Work may run twice. The first run is rolled back before the second one begins.
 """
 
 from __future__ import annotations
@@ -22,9 +40,8 @@ import apsw
 from gleanery.errors import Unavailable
 from gleanery.scheduling.fair_shares import FairQueue
 from gleanery.storage import migrations, tenancy
-from gleanery.storage.database import Row, Transaction
-from gleanery.storage.sqlite.connections import OpenFiles
-from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS, unavailable
+from gleanery.storage.database import Row, Statement, Transaction
+from gleanery.storage.sqlite.connections import TEMPORARY_ERRORS, OpenFiles, unavailable
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 
 T = TypeVar("T")
@@ -50,16 +67,18 @@ class _SqliteTransaction:
         self._connection = connection
         self.organization_id = organization_id
 
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch(self, sql: Statement, *values: Any) -> Sequence[Row]:
         return self._connection.execute(to_sqlite(sql, self.organization_id), values).fetchall()
 
-    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+    async def fetch_many(self, sql: Statement, many: Iterable[Row]) -> Sequence[Row]:
         return self._connection.executemany(to_sqlite(sql, self.organization_id), many).fetchall()
 
-    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
+    async def execute_many(self, sql: Statement, many: Iterable[Row]) -> None:
         self._connection.executemany(to_sqlite(sql, self.organization_id), many)
 
-    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch_by_keys(
+        self, keys: Collection[bytes], sql: Statement, *values: Any
+    ) -> Sequence[Row]:
         if not keys:
             return []
         statement = for_key_array(sql, len(values) + 1, self.organization_id)

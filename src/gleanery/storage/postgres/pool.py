@@ -13,17 +13,16 @@ import asyncpg
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_shares import FairSemaphore, GroupedLimit
 from gleanery.storage.database import PoolState
-from gleanery.storage.postgres.connect_errors import short_reason
-from gleanery.storage.postgres.connecting import Hosts, Watch, end
+from gleanery.storage.postgres.citus.distribution import WorkerPlaces
+from gleanery.storage.postgres.connecting import Hosts, Watch, check_pooler, end, has_pooler
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
     SERVER_DISCONNECTING,
     is_temporary,
+    short_reason,
     was_not_sent,
 )
-from gleanery.storage.postgres.pooling import check_pooler, has_pooler
-from gleanery.storage.postgres.tenant_scope import DetectedScope, TenantConnection, TenantScope
-from gleanery.storage.postgres.worker_places import WorkerPlaces
+from gleanery.storage.postgres.tenants import DetectedScope, TenantConnection, TenantScope
 from gleanery.storage.tenancy import ALL_TENANTS
 
 _OLDEST_VERSION = 15  # of PostgreSQL; the tests run on 15 to 18

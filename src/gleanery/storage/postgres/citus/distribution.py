@@ -1,19 +1,24 @@
 """Distribution of the tables over the workers of Citus, by organization.
 
 All rows of an organization are in one shard of each tenant table, and these shards are on the same
-worker. The shared tables are reference tables: every server has a copy.
+worker; ``WorkerPlaces`` knows which. The shared tables are reference tables: every server has a
+copy.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from gleanery.errors import SettingsError, Unavailable
+from gleanery.errors import Overloaded, SettingsError, Unavailable
 from gleanery.observability.progress import Advance, StartProgress, no_progress
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.postgres import row_security
-from gleanery.storage.postgres.tenant_scope import INDEX_SEEKS, LOCK_TIMEOUT
-from gleanery.storage.tenancy import SHARED_TABLES, TENANT_TABLES
+from gleanery.storage.postgres.tenants import INDEX_SEEKS, LOCK_TIMEOUT
+from gleanery.storage.postgres.transactions import SCRIPT_SECONDS
+from gleanery.storage.tenancy import NO_TENANT, SHARED_TABLES, TENANT_TABLES
 
 FIRST_TABLE = "outputs"
 """The table that is distributed first; the others are co-located with it."""
@@ -86,14 +91,35 @@ NO_REPLICAS = (
     "The database of --database is distributed, and --replica does not work with Citus: give its "
     "workers standbys, and leave out --replica"
 )
-
 CHANGED = "The tables were distributed after this service had started: restart it"
 NOT_DISTRIBUTED = "The tables could not be distributed, and nothing was changed"
 ROWS_NOT_REMOVED = (
     "The tables are distributed, but the old rows on the coordinator could not be removed"
 )
-
 Fetch = Callable[[str], Awaitable[Sequence[Row]]]
+# Citus logs in as the current user, and gives up by itself (citus.node_connection_timeout).
+_TAKE_ROLE = f"SET LOCAL ROLE {row_security.ROLE}"
+_FAILED_LOGINS = """
+SELECT format('%s:%s', nodename, nodeport) FROM pg_dist_node
+WHERE groupid > 0 AND isactive AND noderole = 'primary'
+    AND NOT citus_check_connection_to_node(nodename, nodeport)
+ORDER BY nodeid
+"""
+_REASON = "failed with the following error: "
+_MAX_AGE_SECONDS = 60.0  # an operator may move shards to another worker
+_MAX_KNOWN = 10_000
+# All tenant tables are distributed in the same way. The catalog is the coordinator's. A shard has
+# more than one place if citus.shard_replication_factor was greater than 1 at the distribution.
+_WORKER = """
+SELECT groupid, format('%s:%s', nodename, nodeport)
+FROM pg_dist_placement JOIN pg_dist_node USING (groupid)
+WHERE noderole = 'primary'
+    AND shardid = get_shard_id_for_distribution_column('outputs', CAST($1 AS BIGINT))
+ORDER BY groupid LIMIT 1
+"""
+
+
+# --- tables --------------------------------------------------------------------------------------
 
 
 async def is_distributed(fetch: Fetch) -> bool:
@@ -155,6 +181,11 @@ async def _distribute(transaction: Transaction, tables: Collection[str], advance
             raise SettingsError(f"The sequence {sequence} was lost, so nothing was changed")
 
 
+def _reference_order(table: str) -> int:
+    known = table in _SHARED_IN_ORDER
+    return _SHARED_IN_ORDER.index(table) if known else len(_SHARED_IN_ORDER)
+
+
 async def has_local_rows(fetch: Fetch) -> bool:
     """Return True if the coordinator still has rows from before the distribution."""
     return bool(await fetch(_TABLES_WITH_LOCAL_ROWS))
@@ -169,11 +200,6 @@ async def remove_local_rows(transaction: Transaction) -> None:
             await transaction.run_script(_REMOVE_LOCAL_ROWS.format(table))
 
 
-def _reference_order(table: str) -> int:
-    known = table in _SHARED_IN_ORDER
-    return _SHARED_IN_ORDER.index(table) if known else len(_SHARED_IN_ORDER)
-
-
 def explain(error: Exception, subject: str) -> SettingsError:
     """Return why a part of the distribution failed, and what to do."""
     if isinstance(error, Unavailable):
@@ -183,3 +209,81 @@ def explain(error: Exception, subject: str) -> SettingsError:
         f"{subject} ({error}): give --database the URL of a superuser, who can log in to every "
         "worker"
     )
+
+
+# --- logins of the coordinator -------------------------------------------------------------------
+
+
+async def check_logins(connection: Any) -> None:
+    """Raise SettingsError if a login fails. The connection is in a transaction.
+
+    Citus reports the reason of a failed login only as a warning.
+    """
+    warnings: list[str] = []
+
+    def note(_: Any, message: Any) -> None:
+        warnings.append(message.message)
+
+    await connection.execute(_TAKE_ROLE)
+    connection.add_log_listener(note)
+    try:
+        failed = await connection.fetch(_FAILED_LOGINS, timeout=SCRIPT_SECONDS)
+    finally:
+        connection.remove_log_listener(note)
+    if failed:
+        raise SettingsError(_explain_logins([row[0] for row in failed], warnings))
+
+
+def _explain_logins(workers: list[str], warnings: list[str]) -> str:
+    reasons = [warning.rpartition(_REASON)[2].splitlines()[0] for warning in warnings if warning]
+    reason = f" ({reasons[0]})" if reasons else ""
+    noun = "worker" if len(workers) == 1 else "workers"
+    return (
+        f"The coordinator cannot log in to the {noun} {' '.join(workers)} as {row_security.ROLE}"
+        f"{reason}, and nothing was copied: check that each worker runs and allows this login in "
+        "pg_hba.conf, and that the coordinator's server has a certificate, or a password in its "
+        "file .pgpass"
+    )
+
+
+# --- places of organizations ---------------------------------------------------------------------
+
+
+class _Worker(NamedTuple):
+    number: int
+    address: str
+    known_until: float
+
+
+_UNKNOWN = _Worker(-2, "", 0.0)  # its number is neither a worker nor ALL_TENANTS
+
+
+class WorkerPlaces:
+    """The workers of organizations, each read from the catalog once per minute of use."""
+
+    def __init__(self, fetch: Callable[[str, int], Awaitable[Sequence[Row]]]) -> None:
+        self._fetch = fetch
+        self._known: dict[int, _Worker] = {}
+
+    def worker_of(self, organization_id: int) -> int:
+        """Return a number for the worker. Work without a tenant has a number of its own."""
+        if organization_id <= NO_TENANT:
+            return organization_id
+        return self._known.get(organization_id, _UNKNOWN).number
+
+    def describe(self, organization_id: int) -> str:
+        """Says for the log which worker an organization needs; empty if that is not known."""
+        address = self._known.get(organization_id, _UNKNOWN).address
+        return address and f"organization {organization_id} is on the worker {address} of Citus"
+
+    async def find(self, organization_id: int) -> None:
+        """Read the worker of the organization, unless it is known."""
+        now = time.monotonic()
+        known = self._known.get(organization_id, _UNKNOWN)
+        if organization_id <= NO_TENANT or now < known.known_until:
+            return
+        with suppress(Overloaded, Unavailable):  # what was known holds
+            [[number, address]] = await self._fetch(_WORKER, organization_id)
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[organization_id] = _Worker(number, address, now + _MAX_AGE_SECONDS)

@@ -1,0 +1,1 @@
+"""PostgreSQL with Citus: the tables are distributed over workers, by organization."""
