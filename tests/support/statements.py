@@ -13,7 +13,7 @@ from typing import Any
 from gleanery import storage
 from gleanery.storage.database import Sql, Statement
 from gleanery.storage.outputs import search
-from gleanery.storage.outputs.feed_sources import FeedSource
+from gleanery.storage.outputs.changes import FeedSource
 from gleanery.storage.sessions.kinds import RecordKind
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
