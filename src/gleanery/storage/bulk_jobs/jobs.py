@@ -7,6 +7,8 @@ transaction, so that other writers of the group can run between two steps. A gro
 at a time.
 """
 
+# MERGED gleanery.storage.bulk_jobs.removal: Deletes what belongs to a deleted job or group, after its outputs, in steps.
+
 from __future__ import annotations
 
 import logging
@@ -16,10 +18,12 @@ from typing import TypeVar
 
 from gleanery.errors import NotFound
 from gleanery.storage import group_lock
-from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.storage.group_lock import BulkJob, BulkJobKind, LockedGroup
+from gleanery.storage.history import expiry
 from gleanery.storage.outputs import mutations
+from gleanery.storage.sessions import local_storage
+from gleanery.storage.statistics.removal import delete_of_jobs
 
 T = TypeVar("T")
 _log = logging.getLogger("gleanery")
@@ -136,7 +140,7 @@ async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
         await locked.transaction.fetch(_SAVE_PROGRESS, *bulk_job_key, done_seq)
         return False
     if bulk_job.kind == "delete":
-        return await removal.delete_dependents(locked, bulk_job, _BATCH_SIZE)
+        return await delete_dependents(locked, bulk_job, _BATCH_SIZE)
     return True
 
 
@@ -153,3 +157,96 @@ async def _process_batch(locked: LockedGroup, bulk_job: BulkJob) -> int | None:
     return await mutations.approve_range(
         locked, bulk_job.job_id, approved, seq_range, bulk_job.as_of
     )
+
+
+_REVIEWS_OF_GROUP = """
+SELECT job_id, id FROM reviews WHERE organization_id = $1 AND group_id = $2 LIMIT $3
+"""
+_REVIEWS_OF_JOB = """
+SELECT job_id, id FROM reviews
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $4 LIMIT $3
+"""
+_UNSET_LATEST_REVIEW = """
+UPDATE jobs SET latest_review_id = NULL
+WHERE organization_id = $1 AND id = $2 AND latest_review_id = $3
+"""
+_DELETE_REVIEW = "DELETE FROM reviews WHERE organization_id = $1 AND id = $2"
+_EMPTY_JOBS = """
+SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
+"""
+_DELETE_JOB = """
+DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0 RETURNING id
+"""
+_EMPTY_COUNTRIES = """
+SELECT country FROM country_counts
+WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
+"""
+_DELETE_COUNTRY = """
+DELETE FROM country_counts WHERE organization_id = $1 AND group_id = $2 AND country = $3
+"""
+_CLEAR_SETTINGS = """
+UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL,
+    keep_versions = NULL, keep_days = NULL
+WHERE organization_id = $1 AND id = $2
+"""
+_DELETE_GROUP = """
+UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND output_count = 0
+"""
+
+
+async def clear_settings(locked: LockedGroup) -> None:
+    """Remove the settings; outputs stored from now on form a new group with the same name."""
+    await locked.transaction.fetch(_CLEAR_SETTINGS, locked.organization_id, locked.group_id)
+
+
+async def delete_dependents(locked: LockedGroup, bulk_job: BulkJob, limit: int) -> bool:
+    """Delete at most ``limit`` rows of each table. Return True if nothing is left to delete.
+
+    The history of outputs that were stored again after the request stays.
+    """
+    await locked.save_counts()
+    if bulk_job.job_id is None:
+        is_empty = await expiry.delete_with_group(locked, bulk_job.until_seq, limit)
+        return is_empty and await _delete_group(locked, limit)
+    if not await _delete_reviews(locked, _REVIEWS_OF_JOB, limit, bulk_job.job_id):
+        return False
+    job_key = (locked.organization_id, bulk_job.job_id)
+    deleted = await locked.transaction.fetch(_DELETE_JOB, *job_key)
+    await delete_of_jobs(locked, [row[0] for row in deleted])
+    return await _delete_countries(locked, limit)
+
+
+async def _delete_group(locked: LockedGroup, limit: int) -> bool:
+    group_key = (locked.organization_id, locked.group_id)
+    if not await _delete_reviews(locked, _REVIEWS_OF_GROUP, limit):
+        return False
+    jobs = await locked.transaction.fetch(_EMPTY_JOBS, *group_key, limit)
+    deleted = await locked.transaction.fetch_many(
+        _DELETE_JOB, [(locked.organization_id, *row) for row in jobs]
+    )
+    await delete_of_jobs(locked, [row[0] for row in deleted])
+    if len(jobs) == limit or not await _delete_countries(locked, limit):
+        return False
+    if not await local_storage.delete_of_group(locked.transaction, locked.group_id, limit):
+        return False
+    await locked.transaction.fetch(_DELETE_GROUP, *group_key)
+    return True
+
+
+async def _delete_reviews(locked: LockedGroup, search: str, limit: int, *job_id: int) -> bool:
+    group_key = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch(search, *group_key, limit, *job_id)
+    await locked.transaction.execute_many(
+        _UNSET_LATEST_REVIEW, [(locked.organization_id, *row) for row in rows]
+    )
+    await locked.transaction.execute_many(
+        _DELETE_REVIEW, [(locked.organization_id, review_id) for _, review_id in rows]
+    )
+    return len(rows) < limit
+
+
+async def _delete_countries(locked: LockedGroup, limit: int) -> bool:
+    group_key = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch(_EMPTY_COUNTRIES, *group_key, limit)
+    await locked.transaction.execute_many(_DELETE_COUNTRY, [(*group_key, *row) for row in rows])
+    return len(rows) < limit

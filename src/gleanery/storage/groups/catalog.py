@@ -10,8 +10,8 @@ from gleanery.errors import no_group, no_job
 from gleanery.security.tokens import Actor
 from gleanery.service.resources.groups.models import GroupSettingsOut, JobOut
 from gleanery.storage import paging
+from gleanery.storage.bulk_jobs import jobs
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
-from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row, indexed
 from gleanery.storage.group_lock import (
     DEFAULT_KEEP_DAYS,
@@ -272,7 +272,7 @@ async def delete_group(database: Database, group: str, clock: Clock, actor: Acto
     """
 
     async def start_deletion(locked: LockedGroup) -> int:
-        await removal.clear_settings(locked)
+        await jobs.clear_settings(locked)
         await bulk_jobs.create(locked, "delete", None)
         await local_storage.audit_deletion_of_group(
             locked.transaction, locked.group_id, locked.now, actor
