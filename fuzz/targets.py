@@ -19,7 +19,7 @@ from fuzz import connection, session_documents
 from gleanery.api import authentication, batch_bodies, binding, urls
 from gleanery.api.app import OPERATIONS
 from gleanery.api.file_links import FileLinks
-from gleanery.api.repeats import BoundRequest, RequestMemo
+from gleanery.api.request_state import BoundRequest, RequestMemo
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.client.sessions import hostnames

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gleanery.api.binding import BoundQuery
-from gleanery.api.repeats import BoundRequest, RequestMemo, memo_of
+from gleanery.api.request_state import BoundRequest, RequestMemo, memo_of
 from gleanery.http import HeaderBlock
 
 OPERATION: Any = None

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from functools import lru_cache
 
 from gleanery.api.operation import Operation
-from gleanery.api.repeats import memo_of
+from gleanery.api.request_state import memo_of
 from gleanery.api.response import Response
 from gleanery.errors import Overloaded
 from gleanery.http import HeaderBlock

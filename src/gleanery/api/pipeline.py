@@ -18,8 +18,7 @@ from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
 from gleanery.api.operation import Handler, Operation
 from gleanery.api.read_batches import ReadBatches
-from gleanery.api.repeats import BoundRequest, memo_of
-from gleanery.api.request_state import RequestState
+from gleanery.api.request_state import BoundRequest, RequestState, memo_of
 from gleanery.api.response import Response, respond, send_rest
 from gleanery.api.routing import Router
 from gleanery.api.services import Services

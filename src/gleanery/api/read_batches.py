@@ -15,8 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from gleanery.api.repeats import BoundRequest
-from gleanery.api.request_state import RequestState
+from gleanery.api.request_state import BoundRequest, RequestState
 from gleanery.api.response import Response
 from gleanery.api.services import Services
 from gleanery.http import ClientDisconnected, Request

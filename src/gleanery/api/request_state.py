@@ -1,16 +1,22 @@
 """The API's own data about one request, kept in ``request.state``."""
 
+# MERGED gleanery.api.repeats: A cache of the last request with the same headers, so that a repetition is not parsed again.
+
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from gleanery.api.repeats import BoundRequest
-from gleanery.http import Header
+from gleanery.api.binding import BoundQuery
+from gleanery.api.operation import Operation
+from gleanery.http import Header, HeaderBlock
 from gleanery.scheduling.byte_limits import ByteReservation, UnsentBytes, UnsentResponse
 from gleanery.scheduling.fair_shares import Slot
 from gleanery.security.tokens import Grant
+from gleanery.values.compression import Codec
 
 
 class RequestState:
@@ -100,3 +106,77 @@ class RequestState:
         if self.slot is not None:
             self.slot.release()
             self.slot = None
+
+
+# 18 digits are always below the maximum, so such a cursor is valid.
+_CURSOR = re.compile(rb"(?:.*&)?cursor=([1-9][0-9]{0,17})(?:&.*)?")
+_MAX_DIGITS = 18
+
+
+class BoundRequest(NamedTuple):
+    """The operation of a request, and its arguments except for the body."""
+
+    operation: Operation
+    path: dict[str, str]
+    query: BoundQuery
+
+
+class RequestMemo:
+    """Cached results for requests with the same headers."""
+
+    __slots__ = (
+        "_around_cursor",
+        "_path",
+        "_query",
+        "bound",
+        "caller",
+        "codec",
+        "is_codec_known",
+    )
+
+    def __init__(self) -> None:
+        self.caller = b""
+        """Digest of the Authorization header; empty until the authenticator computes it."""
+        self.bound: BoundRequest | None = None
+        """The last request that was bound."""
+        self.codec: Codec | None = None
+        """Codec that the client accepts; valid if ``is_codec_known``."""
+        self.is_codec_known = False
+        self._path = self._query = b""
+        self._around_cursor: tuple[bytes, bytes] | None = None
+
+    def store(self, path: bytes, query: bytes, bound: BoundRequest) -> None:
+        self.bound, self._path, self._query = bound, path, query
+        self._around_cursor = None
+
+    def find_cursor(self, path: bytes, query: bytes) -> int | None:
+        """Return the cursor if the request differs from the stored one only in its cursor."""
+        if self.bound is None or path != self._path:
+            return None
+        if query == self._query:
+            return self.bound.query.cursor
+        if self._around_cursor is None:  # computed late: most headers are never sent again
+            self._around_cursor = _around_cursor(self._query)
+        before, after = self._around_cursor
+        if not (before and query.startswith(before) and query.endswith(after)):
+            return None
+        digits = query[len(before) : len(query) - len(after)]
+        if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MAX_DIGITS:
+            return None
+        return int(digits)
+
+
+def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
+    """Return the query before and after the cursor; empty if it has no cursor."""
+    found = _CURSOR.fullmatch(query)
+    if found is None:
+        return b"", b""
+    return query[: found.start(1)], query[found.end(1) :]
+
+
+def memo_of(block: HeaderBlock) -> RequestMemo:
+    """Return the memo of a header block; create it at the first request."""
+    memo: RequestMemo | None = block.memo
+    if memo is None:
+        memo = block.memo = RequestMemo()
+    return memo
