@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gleanery.api import binding, body_decoding, content_coding, error_responses
+from gleanery.api import binding, content_coding, error_responses
 from gleanery.api.authenticator import require_scopes
 from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
@@ -412,10 +412,10 @@ class RequestPipeline:
         settings, request = self._services.settings, context.request
         headers = request.headers
         if operation.body is bytes:
-            file = body_decoding.open_file(request)
+            file = binding.open_file(request)
             context.body = binding.read_chunks(file, settings.max_file_bytes)
             return operation.handler
-        body = body_decoding.open_body(request)
+        body = binding.open_body(request)
         body_bytes = ByteReservation(self._services.capacity.body_bytes, context.organization_id)
         request.state.body_bytes = body_bytes
         if operation.body is str:
