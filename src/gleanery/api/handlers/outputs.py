@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from gleanery.api import lists, urls
+from gleanery.api import urls
 from gleanery.api.batch_bodies import bind_lines
 from gleanery.api.binding import BoundQuery
 from gleanery.api.context import AnyContext, RequestContext
@@ -149,7 +149,7 @@ async def get_history(context: RequestContext[VersionQuery, None]) -> Response:
         context.services.computations,
         group,
         parse_output_id(output_id),
-        lists.limits_of(context),
+        urls.limits_of(context),
         context.services.clock(),
     )
     metadata = PageMetadata(next_url=None, next_cursor=page.next_cursor)

@@ -9,7 +9,7 @@ import json
 from functools import partial
 from typing import Any, NamedTuple
 
-from gleanery.api import binding, lists, urls
+from gleanery.api import binding, urls
 from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.response import Response
 from gleanery.client import sessions
@@ -133,11 +133,11 @@ async def read(
         services.vault,
         services[ReadAuditor],
         filter_,
-        lists.limits_of(context),
+        urls.limits_of(context),
         services.clock(),
         context.actor,
     )
-    response = lists.array_response(context, page, segment)
+    response = urls.array_response(context, page, segment)
     return response._replace(headers=(*response.headers, (b"etag", etag)))
 
 
