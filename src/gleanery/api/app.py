@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleanery.api.authentication import TokenAuthenticator
-from gleanery.api.description import Description
 from gleanery.api.file_links import FileLinks
+from gleanery.api.openapi import Description
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
 from gleanery.api.service_metrics import observe_service

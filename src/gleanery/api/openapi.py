@@ -1,9 +1,12 @@
 """The OpenAPI 3.1 document, generated from the operation table."""
 
+# MERGED gleanery.api.description: The description of the API for clients: the OpenAPI document and the reference page.
+
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, get_origin
 
 from pydantic import BaseModel, TypeAdapter
@@ -11,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from gleanery.api import binding, error_responses
+from gleanery.api import binding, error_responses, reference
 from gleanery.api.operation import Example, Operation, Resource
 from gleanery.models.fields import Name
 from gleanery.models.responses.common import ErrorDetailOut
@@ -362,3 +365,23 @@ def _error_response(status: int, schemas: _Schemas) -> Document:
             for name in error_responses.HEADERS[status]
         }
     return response
+
+
+class Description:
+    """Both forms, made on first use."""
+
+    def __init__(self, resources: Sequence[Resource], settings: Settings) -> None:
+        self._resources = resources
+        self._settings = settings
+
+    @cached_property
+    def _document(self) -> Document:
+        return document(self._resources, self._settings)
+
+    @cached_property
+    def openapi_json(self) -> bytes:
+        return encoded(self._document)
+
+    @cached_property
+    def reference_page(self) -> reference.ReferencePage:
+        return reference.build_page(self._document)

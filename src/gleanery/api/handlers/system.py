@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gleanery.api.context import AnyContext
-from gleanery.api.description import Description
+from gleanery.api.openapi import Description
 from gleanery.api.response import Response
 
 
