@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gleanery.api import binding, content_coding, error_responses
-from gleanery.api.authenticator import require_scopes
 from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
 from gleanery.api.operation import Handler, Operation
@@ -21,7 +20,7 @@ from gleanery.api.read_batches import ReadBatches
 from gleanery.api.request_state import BoundRequest, RequestState, memo_of
 from gleanery.api.response import Response, respond, send_rest
 from gleanery.api.routing import Router
-from gleanery.api.services import Services
+from gleanery.api.services import Services, require_scopes
 from gleanery.errors import (
     BodyTooLarge,
     GleaneryError,

@@ -1,23 +1,27 @@
 """The objects that all handlers share. The application creates them once per process."""
 
+# MERGED gleanery.api.authenticator: What the pipeline needs to know who sends a request. The resource ``access`` implements it.
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from gleanery.api.authenticator import Authenticator
 from gleanery.api.readiness import Readiness
 from gleanery.blobs import Blobs
+from gleanery.errors import Forbidden
 from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.byte_limits import ByteLimit, UnsentBytes
 from gleanery.scheduling.fair_shares import ConcurrencyLimit, FairThread, RequestScheduler
+from gleanery.security.tokens import Grant
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
 
 if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
+
 
 Service = TypeVar("Service")
 
@@ -76,3 +80,32 @@ class Services:
         """Return the object of this type, which a resource has in this process."""
         service: Service = self.resources[type_]
         return service
+
+
+class Authenticator(Protocol):
+    """Finds the grant of a request, and keeps it for a short time."""
+
+    def caller(self, headers: Mapping[bytes, bytes]) -> bytes:
+        """Return the digest that identifies a caller. The token or session may be invalid."""
+
+    def cached_organization(self, caller: bytes) -> int | None:
+        """Return the cached organization of the token. The token may be invalid by now."""
+
+    def cached_token(self, caller: bytes) -> int | None:
+        """Return the id of the token if its grant is cached and still fresh."""
+
+    def cached_grant(self, caller: bytes, scopes: Sequence[str]) -> Grant | None:
+        """Return a grant that is cached, fresh, valid and has the scopes."""
+
+    def last_grant(self, caller: bytes) -> Grant | None:
+        """Return the last grant of the caller, for the log. The token may be invalid by now."""
+
+    async def authenticate(self, caller: bytes, headers: Mapping[bytes, bytes]) -> Grant:
+        """Return the grant of the caller. Raises ``Unauthenticated``."""
+
+
+def require_scopes(grant: Grant, scopes: Sequence[str]) -> None:
+    """Raise ``Forbidden`` unless the grant has all scopes."""
+    for scope in scopes:
+        if scope not in grant.scopes:
+            raise Forbidden(scope)
