@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
-from gleanery.api import urls
+from gleanery.api import context
 from gleanery.api.console.values import (
     DETAILS,
     Limits,
@@ -339,7 +339,7 @@ async def output_versions(context: RequestContext[HistoryQuery, None]) -> Respon
         computations,
         context.path["group_id"],
         parse_output_id(context.path["output_id"]),
-        urls.limits_of(context),
+        context.limits_of(context),
         context.services.clock(),
     )
     return Response(await computations.run(context.organization_id, _encode_versions, page))

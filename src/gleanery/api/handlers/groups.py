@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api import urls
+from gleanery.api import context
 from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.response import Response
 from gleanery.json_schema.validator import SchemaValidator
@@ -23,13 +23,13 @@ _MAX_STORED_BYTES = 1024 * 1024  # a response to a change cannot wait for memory
 
 
 async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
-    groups, next_cursor = await catalog.list_groups(context.database, urls.limits_of(context))
+    groups, next_cursor = await catalog.list_groups(context.database, context.limits_of(context))
     texts = [_encode(context, group, {}) for group in groups]
-    return urls.array_response(context, ListPage(texts, next_cursor), "groups")
+    return context.array_response(context, ListPage(texts, next_cursor), "groups")
 
 
 async def get_group(context: RequestContext[GroupQuery, None]) -> Response:
-    limits = urls.limits_of(context)
+    limits = context.limits_of(context)
     group = await catalog.read_group(context.database, context.path["group_id"], limits)
     return Response(_encode(context, group, dict(context.next_page_parameters)))
 
@@ -54,7 +54,7 @@ def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) ->
     metadata = PageMetadata(next_url=None, next_cursor=None)
     if (cursor := group.jobs.next_cursor) is not None:
         address = context.services.settings.address
-        next_url = urls.address(address, "groups", group.name, query=query | {"cursor": cursor})
+        next_url = context.address(address, "groups", group.name, query=query | {"cursor": cursor})
         metadata = PageMetadata(next_url=next_url, next_cursor=cursor)
     return b'%s,"countries":%s,"has_more_countries":%s,"jobs":[%s],"metadata":%s}' % (
         group.settings.removesuffix(b"}"),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from gleanery.api import urls
+from gleanery.api import context
 from gleanery.api.batch_bodies import bind_lines
 from gleanery.api.binding import BoundQuery
 from gleanery.api.context import AnyContext, RequestContext
@@ -82,7 +82,7 @@ def _next_url_prefix(
 ) -> bytes:
     """Return ``next_url`` up to the cursor, escaped for a JSON string."""
     query = dict(next_page_parameters) | {"cursor": ""}
-    return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
+    return json_text.encode(context.address(base, "outputs", group, query=query))[1:-1]
 
 
 def _batched_read(
@@ -149,14 +149,14 @@ async def get_history(context: RequestContext[VersionQuery, None]) -> Response:
         context.services.computations,
         group,
         parse_output_id(output_id),
-        urls.limits_of(context),
+        context.limits_of(context),
         context.services.clock(),
     )
     metadata = PageMetadata(next_url=None, next_cursor=page.next_cursor)
     if page.next_cursor is not None:
         query = dict(context.next_page_parameters) | {"cursor": page.next_cursor}
         segments = ("outputs", group, output_id, "history")
-        metadata["next_url"] = urls.address(
+        metadata["next_url"] = context.address(
             context.services.settings.address, *segments, query=query
         )
     versions = await with_links(context, b",".join(page.records))

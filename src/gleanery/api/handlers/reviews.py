@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from gleanery.api import urls
+from gleanery.api import context
 from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.file_links import with_links
 from gleanery.api.response import Response
@@ -14,12 +14,12 @@ from gleanery.values.json_text import encode
 
 
 async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Response:
-    group, limits = context.path["group_id"], urls.limits_of(context)
+    group, limits = context.path["group_id"], context.limits_of(context)
     if context.query.history == "true":
         page = await reading.review_history(context.database, group, limits)
     else:
         page = await reading.latest_reviews(context.database, group, limits)
-    return urls.array_response(context, page, "reviews", group)
+    return context.array_response(context, page, "reviews", group)
 
 
 async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) -> Response:
