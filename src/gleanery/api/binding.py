@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from pydantic import AfterValidator, BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from gleanery.api.error_responses import as_service_error
+from gleanery.api.response import as_service_error
 from gleanery.errors import (
     MAX_DETAILS,
     BodyTooLarge,

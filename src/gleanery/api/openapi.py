@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from gleanery.api import binding, error_responses, reference
+from gleanery.api import binding, reference, response
 from gleanery.api.operation import Example, Operation, Resource
 from gleanery.models.fields import Name
 from gleanery.models.responses.common import ErrorDetailOut
@@ -351,18 +351,18 @@ def _error_responses(operations: Sequence[Operation], schemas: _Schemas) -> Docu
 
 def _error_response(status: int, schemas: _Schemas) -> Document:
     response: Document = {
-        "description": error_responses.DESCRIPTIONS[status],
+        "description": response.DESCRIPTIONS[status],
         "content": {
             "application/json": {
                 "schema": schemas.error,
-                "example": error_responses.example(status),
+                "example": response.example(status),
             }
         },
     }
-    if status in error_responses.HEADERS:
+    if status in response.HEADERS:
         response["headers"] = {
             name: {"schema": {"type": "string"}, "required": True}
-            for name in error_responses.HEADERS[status]
+            for name in response.HEADERS[status]
         }
     return response
 
