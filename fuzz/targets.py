@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from fuzz import connection, session_documents
-from gleanery.api import authentication, batch_bodies, binding, context
+from gleanery.api.context import api_url
+from gleanery.api import authentication, batch_bodies, binding
 from gleanery.api.app import OPERATIONS
 from gleanery.api.file_links import FileLinks
 from gleanery.api.request_state import BoundRequest, RequestMemo
@@ -161,7 +162,7 @@ def check_query(data: bytes) -> None:
     bound = bind_query(model, query_string)
     if bound is not None and "cursor" in model.model_fields:
         query = dict(bound.next_page_parameters) | {"cursor": bound.cursor}
-        url = urlsplit(context.address("http://host", "outputs", query=query))
+        url = urlsplit(api_url("http://host", "outputs", query=query))
         assert bind_query(model, url.query.encode("ascii")) == bound
 
 
@@ -261,7 +262,7 @@ def check_path(data: bytes) -> None:
     template = operation.path.split("/")
     segments = [parameters[part[1:-1]] if part[:1] == "{" else part for part in template]
     if operation.path.startswith("/v1/"):
-        path = urlsplit(context.address("http://host", *segments[2:], query={})).path
+        path = urlsplit(api_url("http://host", *segments[2:], query={})).path
         assert _ROUTER.find("GET", path.encode("ascii")) == (operation, parameters)
 
 

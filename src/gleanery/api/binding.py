@@ -1,6 +1,7 @@
-"""Validation of path, query and body. The result is a handler's arguments, or all error details."""
+"""The arguments of a handler: path, query and body, validated, or all error details.
 
-# MERGED gleanery.api.body_decoding: Bodies of requests as the client wrote them: without Content-Encoding, in bounded pieces.
+A body is read without its Content-Encoding, in bounded pieces.
+"""
 
 from __future__ import annotations
 

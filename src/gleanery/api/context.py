@@ -1,6 +1,4 @@
-"""The input of a handler: a validated request, and what the service offers."""
-
-# MERGED gleanery.api.urls: URLs of the service itself, such as the URL of the next page.
+"""The input of a handler: a validated request, what the service offers, and pages of lists."""
 
 from __future__ import annotations
 
@@ -96,10 +94,7 @@ class RequestContext(Generic[Query, Body]):
 AnyContext = RequestContext[Any, Any]
 
 
-# MERGED gleanery.api.lists: Responses that are arrays: the part of a list that a request selects, and its next page.
-
-
-def address(base: str, *segments: str, query: Mapping[str, object]) -> str:
+def api_url(base: str, *segments: str, query: Mapping[str, object]) -> str:
     """Return the URL of a path below ``/v1``, given as segments, with a query."""
     path = "/".join(quote(segment, safe="") for segment in segments)
     return f"{base}/v1/{path}?{urlencode(query)}"
@@ -109,7 +104,7 @@ def next_page(
     context: AnyContext, *segments: str, query: Mapping[str, object]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """Return the Link header with the URL of the next page, for responses that are arrays."""
-    target = address(context.services.settings.address, *segments, query=query)
+    target = api_url(context.services.settings.address, *segments, query=query)
     return ((b"link", f'<{target}>; rel="next"'.encode("ascii")),)
 
 

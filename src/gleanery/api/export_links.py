@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 
-from gleanery.api import context
+from gleanery.api.context import api_url
 from gleanery.security.vault import Vault
 from gleanery.values import json_text
 
@@ -35,7 +35,7 @@ def create(
     key = vault.key(vault.current).derive(_PURPOSE)
     query = dict(parameters)
     query[_SIGNATURE] = _sign(key, group, query.items())
-    return context.address(address, "exports", group, file_name(format), query=query)
+    return api_url(address, "exports", group, file_name(format), query=query)
 
 
 def is_valid(vault: Vault, group: str, parameters: Parameters) -> bool:

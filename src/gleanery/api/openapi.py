@@ -1,6 +1,4 @@
-"""The OpenAPI 3.1 document, generated from the operation table."""
-
-# MERGED gleanery.api.description: The description of the API for clients: the OpenAPI document and the reference page.
+"""The description of the API for clients: the OpenAPI 3.1 document and the reference page."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from gleanery.api import binding, reference, response
+from gleanery.api import binding, reference
 from gleanery.api.operation import Example, Operation, Resource
+from gleanery.api.response import DESCRIPTIONS, HEADERS, example
 from gleanery.models.fields import Name
 from gleanery.models.responses.common import ErrorDetailOut
 from gleanery.security import tokens
@@ -351,18 +350,17 @@ def _error_responses(operations: Sequence[Operation], schemas: _Schemas) -> Docu
 
 def _error_response(status: int, schemas: _Schemas) -> Document:
     response: Document = {
-        "description": response.DESCRIPTIONS[status],
+        "description": DESCRIPTIONS[status],
         "content": {
             "application/json": {
                 "schema": schemas.error,
-                "example": response.example(status),
+                "example": example(status),
             }
         },
     }
-    if status in response.HEADERS:
+    if status in HEADERS:
         response["headers"] = {
-            name: {"schema": {"type": "string"}, "required": True}
-            for name in response.HEADERS[status]
+            name: {"schema": {"type": "string"}, "required": True} for name in HEADERS[status]
         }
     return response
 

@@ -12,13 +12,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gleanery.api import binding, content_coding, response
+from gleanery.api import binding, content_coding
 from gleanery.api.context import AnyContext, RequestContext
 from gleanery.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
 from gleanery.api.operation import Handler, Operation
 from gleanery.api.read_batches import ReadBatches
 from gleanery.api.request_state import BoundRequest, RequestState, memo_of
-from gleanery.api.response import Response, respond, send_rest
+from gleanery.api.response import (
+    Response,
+    as_service_error,
+    for_error,
+    internal_error,
+    respond,
+    send_rest,
+)
 from gleanery.api.routing import Router
 from gleanery.api.services import Services, require_scopes
 from gleanery.errors import (
@@ -49,7 +56,7 @@ _STOPPED = 503
 _USES_DATABASE = (b"/v1/", b"/console/api/")
 _LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
-_OVERLOADED_RESPONSE = response.for_error(_OVERLOADED)
+_OVERLOADED_RESPONSE = for_error(_OVERLOADED)
 
 
 class RequestPipeline:
@@ -165,7 +172,7 @@ class RequestPipeline:
 
     def reject(self, request: Request, error: HttpError) -> None:
         request.state = RequestState(b"")
-        self._respond_at_once(request, response.as_service_error(error))
+        self._respond_at_once(request, as_service_error(error))
 
     def _respond_at_once(self, request: Request, answer: GleaneryError | Response) -> None:
         started = time.perf_counter()
@@ -265,7 +272,7 @@ class RequestPipeline:
             telemetry.record(request, name, request_id, CLIENT_DISCONNECTED, started)
             raise
         except HttpError as error:
-            response = response.for_error(response.as_service_error(error))
+            response = for_error(as_service_error(error))
         except GleaneryError as error:
             response = self._response_to(error, request_id)
         except Exception as error:
@@ -286,12 +293,12 @@ class RequestPipeline:
             return self._response_to(problem, request_id)
         # The error is named: after the check above, the current exception can be another one.
         _log.error("internal error", extra={"request_id": request_id.decode()}, exc_info=error)
-        return response.internal_error()
+        return internal_error()
 
     def _response_to(self, error: GleaneryError, request_id: bytes) -> Response:
         if isinstance(error, Unavailable):
             _log_unavailable(error, request_id)
-        return response.for_error(error)
+        return for_error(error)
 
     def _route(self, request: Request, state: RequestState) -> tuple[Operation, dict[str, str]]:
         if state.bound is not None:
@@ -473,14 +480,14 @@ class RequestPipeline:
 def _response_at_once(answer: GleaneryError | Response) -> Response:
     if isinstance(answer, Response):
         return answer
-    return _OVERLOADED_RESPONSE if answer is _OVERLOADED else response.for_error(answer)
+    return _OVERLOADED_RESPONSE if answer is _OVERLOADED else for_error(answer)
 
 
 def _log_truncated(error: Exception, request_id: bytes) -> int:
     """Log why a response has no end. Return the status for the request log."""
     status = 500
     if isinstance(error, GleaneryError):
-        status = response.for_error(error).status
+        status = for_error(error).status
     is_known = isinstance(error, Overloaded) or (
         isinstance(error, Unavailable) and error.reason is not None
     )

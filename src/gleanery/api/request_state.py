@@ -1,6 +1,10 @@
-"""The API's own data about one request, kept in ``request.state``."""
+"""What the API knows of a request from its admission to its end, and of the requests before it.
 
-# MERGED gleanery.api.repeats: A cache of the last request with the same headers, so that a repetition is not parsed again.
+The state is in ``request.state``. A client that pages sends the same request many times, except for
+the cursor. A client that polls sends exactly the same one. The HTTP server recognises the headers;
+the memo recognises the target, so that a repetition is not parsed again. The memo is stored in the
+header block, so it ends with the connection.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A response, and how it is sent: its headers, and its body as fast as the client reads it."""
+"""A response, and how it is sent: its headers, and its body as fast as the client reads it.
 
-# MERGED gleanery.api.error_responses: Error responses: the status, headers and body of each error.
+Each error has a status, headers and a body.
+"""
 
 from __future__ import annotations
 

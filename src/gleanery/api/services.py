@@ -1,6 +1,7 @@
-"""The objects that all handlers share. The application creates them once per process."""
+"""The objects that all handlers share, and what the pipeline needs to know who sends a request.
 
-# MERGED gleanery.api.authenticator: What the pipeline needs to know who sends a request. The resource ``access`` implements it.
+The application creates them once per process. The resource ``access`` implements the authenticator.
+"""
 
 from __future__ import annotations
 

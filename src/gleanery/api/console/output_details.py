@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
-from gleanery.api import context
 from gleanery.api.console.values import (
     DETAILS,
     Limits,
@@ -18,7 +17,7 @@ from gleanery.api.console.values import (
     truncate,
     truncate_pair,
 )
-from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.context import AnyContext, RequestContext, limits_of
 from gleanery.api.response import Response
 from gleanery.errors import ErrorDetail, InvalidRequest, NotFound
 from gleanery.models.fields import MAX_INT64, Text, WholeNumber, as_validation_error
@@ -339,7 +338,7 @@ async def output_versions(context: RequestContext[HistoryQuery, None]) -> Respon
         computations,
         context.path["group_id"],
         parse_output_id(context.path["output_id"]),
-        context.limits_of(context),
+        limits_of(context),
         context.services.clock(),
     )
     return Response(await computations.run(context.organization_id, _encode_versions, page))

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from gleanery.api import context
-from gleanery.api.context import RequestContext
+from gleanery.api.context import RequestContext, api_url
 from gleanery.api.file_links import with_links
 from gleanery.api.response import Response
 from gleanery.models.responses.common import PageMetadata
@@ -53,7 +52,7 @@ def _metadata(context: RequestContext[ChangeQuery, None], feed: changes.Feed) ->
         return PageMetadata(next_url=None, next_cursor=None)
     query = dict(context.next_page_parameters) | {"cursor": feed.cursor}
     group = context.path["group_id"]
-    next_url = context.address(context.services.settings.address, "changes", group, query=query)
+    next_url = api_url(context.services.settings.address, "changes", group, query=query)
     return PageMetadata(next_url=next_url, next_cursor=feed.cursor)
 
 

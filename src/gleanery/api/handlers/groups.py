@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api import context
-from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.context import AnyContext, RequestContext, api_url, array_response, limits_of
 from gleanery.api.response import Response
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.responses.common import PageMetadata
@@ -23,13 +22,13 @@ _MAX_STORED_BYTES = 1024 * 1024  # a response to a change cannot wait for memory
 
 
 async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
-    groups, next_cursor = await catalog.list_groups(context.database, context.limits_of(context))
+    groups, next_cursor = await catalog.list_groups(context.database, limits_of(context))
     texts = [_encode(context, group, {}) for group in groups]
-    return context.array_response(context, ListPage(texts, next_cursor), "groups")
+    return array_response(context, ListPage(texts, next_cursor), "groups")
 
 
 async def get_group(context: RequestContext[GroupQuery, None]) -> Response:
-    limits = context.limits_of(context)
+    limits = limits_of(context)
     group = await catalog.read_group(context.database, context.path["group_id"], limits)
     return Response(_encode(context, group, dict(context.next_page_parameters)))
 
@@ -54,7 +53,7 @@ def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) ->
     metadata = PageMetadata(next_url=None, next_cursor=None)
     if (cursor := group.jobs.next_cursor) is not None:
         address = context.services.settings.address
-        next_url = context.address(address, "groups", group.name, query=query | {"cursor": cursor})
+        next_url = api_url(address, "groups", group.name, query=query | {"cursor": cursor})
         metadata = PageMetadata(next_url=next_url, next_cursor=cursor)
     return b'%s,"countries":%s,"has_more_countries":%s,"jobs":[%s],"metadata":%s}' % (
         group.settings.removesuffix(b"}"),

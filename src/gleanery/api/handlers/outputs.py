@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from gleanery.api import context
 from gleanery.api.batch_bodies import bind_lines
 from gleanery.api.binding import BoundQuery
-from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.context import AnyContext, RequestContext, api_url, limits_of
 from gleanery.api.file_links import with_links, with_local_links
 from gleanery.api.operation import BatchedPage
 from gleanery.api.response import Response
@@ -82,7 +81,7 @@ def _next_url_prefix(
 ) -> bytes:
     """Return ``next_url`` up to the cursor, escaped for a JSON string."""
     query = dict(next_page_parameters) | {"cursor": ""}
-    return json_text.encode(context.address(base, "outputs", group, query=query))[1:-1]
+    return json_text.encode(api_url(base, "outputs", group, query=query))[1:-1]
 
 
 def _batched_read(
@@ -149,16 +148,14 @@ async def get_history(context: RequestContext[VersionQuery, None]) -> Response:
         context.services.computations,
         group,
         parse_output_id(output_id),
-        context.limits_of(context),
+        limits_of(context),
         context.services.clock(),
     )
     metadata = PageMetadata(next_url=None, next_cursor=page.next_cursor)
     if page.next_cursor is not None:
         query = dict(context.next_page_parameters) | {"cursor": page.next_cursor}
         segments = ("outputs", group, output_id, "history")
-        metadata["next_url"] = context.address(
-            context.services.settings.address, *segments, query=query
-        )
+        metadata["next_url"] = api_url(context.services.settings.address, *segments, query=query)
     versions = await with_links(context, b",".join(page.records))
     start = b'{"metadata":%s,"versions":[' % json_text.encode(metadata)
     return Response(start, more=(versions, b"]}"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from gleanery.api import context
-from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api.context import AnyContext, RequestContext, array_response, limits_of
 from gleanery.api.file_links import with_links
 from gleanery.api.response import Response
 from gleanery.service.resources.reviews.models import ReviewIn, ReviewQuery, ReviewSampleQuery
@@ -14,12 +13,12 @@ from gleanery.values.json_text import encode
 
 
 async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Response:
-    group, limits = context.path["group_id"], context.limits_of(context)
+    group, limits = context.path["group_id"], limits_of(context)
     if context.query.history == "true":
         page = await reading.review_history(context.database, group, limits)
     else:
         page = await reading.latest_reviews(context.database, group, limits)
-    return context.array_response(context, page, "reviews", group)
+    return array_response(context, page, "reviews", group)
 
 
 async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) -> Response:

@@ -9,8 +9,8 @@ import json
 from functools import partial
 from typing import Any, NamedTuple
 
-from gleanery.api import binding, context
-from gleanery.api.context import AnyContext, RequestContext
+from gleanery.api import binding
+from gleanery.api.context import AnyContext, RequestContext, array_response, limits_of, next_page
 from gleanery.api.response import Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
@@ -65,7 +65,7 @@ async def list_sessions(context: RequestContext[SessionsQuery, None]) -> Respons
     headers: tuple[Header, ...] = ()
     if page.next_cursor is not None:
         parameters = dict(context.next_page_parameters) | {"cursor": page.next_cursor}
-        headers = context.next_page(context, "sessions", query=parameters)
+        headers = next_page(context, "sessions", query=parameters)
     return Response(encode(page.sessions), headers=headers)
 
 
@@ -133,11 +133,11 @@ async def read(
         services.vault,
         services[ReadAuditor],
         filter_,
-        context.limits_of(context),
+        limits_of(context),
         services.clock(),
         context.actor,
     )
-    response = context.array_response(context, page, segment)
+    response = array_response(context, page, segment)
     return response._replace(headers=(*response.headers, (b"etag", etag)))
 
 

@@ -5,9 +5,13 @@ the group's last sequence number at that time; later outputs are not affected. A
 a covered output again first applies the bulk job to that output. Each step is a separate
 transaction, so that other writers of the group can run between two steps. A group has one bulk job
 at a time.
-"""
 
-# MERGED gleanery.storage.bulk_jobs.removal: Deletes what belongs to a deleted job or group, after its outputs, in steps.
+After the outputs of a deleted job or group, its reviews, jobs, counts, statistics and history are
+deleted in steps, and the local-storage entries of a group. Each step first finds rows and then
+deletes them by their keys. A single statement for both could keep a query plan from the time when
+the table was small. That plan would be slow on a large table. No review is added during a removal,
+because a new review waits for the group's bulk job.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,6 @@ Each change has a cursor, too. A client that continues from it misses nothing. I
 twice, unless it is catching up and stopped inside a millisecond.
 """
 
-# MERGED gleanery.storage.outputs.feed_sources: The two change feeds, of all outputs and of the approved view: their statements.
-
 from __future__ import annotations
 
 import asyncio
