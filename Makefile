@@ -246,7 +246,7 @@ client: $(VENV)/.dev
 	$(BIN)/python checks/sync_client.py
 
 reference: $(VENV)/.dev
-	$(BIN)/python -m gleanery.api.reference > docs/reference.md
+	$(BIN)/python checks/reference.py > docs/reference.md
 	$(BIN)/python checks/settings_page.py docs/settings.md
 
 $(VENV)/.made:

@@ -1,4 +1,4 @@
-"""The command that prints docs/reference.md; ``make reference`` runs it."""
+"""Print docs/reference.md; ``make reference`` runs it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""One module per resource: each handler decodes, calls one storage function and encodes."""

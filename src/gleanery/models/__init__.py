@@ -1,1 +1,0 @@
-"""Wire types: bodies and queries of requests, and responses."""

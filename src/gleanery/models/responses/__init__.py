@@ -1,1 +1,0 @@
-"""What clients receive."""

@@ -1,1 +1,0 @@
-"""TODO: what this package owns."""
