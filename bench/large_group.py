@@ -15,18 +15,18 @@ from itertools import islice
 import asyncpg
 
 from bench import dataset
-from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models.batches import from_outputs
-from gleanery.scheduling.fair_shares import FairThread
-from gleanery.security import tokens
+from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access import organizations
+from gleanery.service.resources.outputs.batches import from_outputs
+from gleanery.service.resources.outputs.ingest import store_batch
 from gleanery.service.resources.outputs.models import Output
-from gleanery.settings import Settings
-from gleanery.storage import organizations
-from gleanery.storage.database import Database
-from gleanery.storage.engines import open_engine
-from gleanery.storage.group_lock import IDENTITY_FORMAT, lock_or_create
-from gleanery.storage.outputs.ingest import store_batch
-from gleanery.values import timestamps
+from gleanery.service.storage.database import Database
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.group_lock import IDENTITY_FORMAT, lock_or_create
 
 _GROUP = "large"
 _BATCH = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.cli import main
-from gleanery.storage.sqlite import writer
+from gleanery.service.storage.sqlite import writer
 
 assert (
     writer._MAX_GROUP_COMMIT > 1

@@ -16,7 +16,7 @@ import apsw
 import httpx2
 
 from faults.processes import free_port, wait_until
-from gleanery.security.tokens import SCOPES
+from gleanery.service.foundation.security.tokens import SCOPES
 
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 CLIENT_TIMEOUT = 60  # seconds; a request that takes longer counts as hanging
@@ -110,7 +110,11 @@ class Service:
     def workers(self) -> list[int]:
         """Return the worker processes of a supervisor; empty if one process does it all."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(pid) for pid in children if "gleanery.server.worker" in _command_line(pid)]
+        return [
+            int(pid)
+            for pid in children
+            if "gleanery.service.processes.worker" in _command_line(pid)
+        ]
 
     @property
     def token(self) -> str:

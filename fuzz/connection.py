@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from gleanery.api.app import App, build_app
-from gleanery.http import Connection
-from gleanery.security import tokens
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import organizations
-from gleanery.storage.engines import create_engine
-from gleanery.values import timestamps
+from gleanery.service.application import App, build_app
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.http import Connection
+from gleanery.service.processes.start import prepare
+from gleanery.service.resources.access import organizations
+from gleanery.service.storage.engines import create_engine
 
 TOKEN = b"TOKEN"
 """Placeholder for a valid token."""

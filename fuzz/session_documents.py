@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from gleanery.client import sessions
-from gleanery.client.sessions import (
+from gleanery import sessions
+from gleanery.sessions import (
     FORMATS,
     Cookie,
     InvalidSession,
@@ -18,7 +18,7 @@ from gleanery.client.sessions import (
     SessionState,
     StorageEntry,
 )
-from gleanery.client.sessions.conversion import AUTO
+from gleanery.sessions.conversion import AUTO
 
 SECRET = "s3cr3t"
 """In every name, value, path and host of the seeds; never in an error or in a loss."""

@@ -16,32 +16,35 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from fuzz import connection, session_documents
-from gleanery.api.context import api_url
-from gleanery.api import authentication, batch_bodies, binding
-from gleanery.api.app import OPERATIONS
-from gleanery.api.file_links import FileLinks
-from gleanery.api.request_state import BoundRequest, RequestMemo
-from gleanery.api.routing import Router
-from gleanery.blobs import open_blobs
-from gleanery.client.sessions import hostnames
-from gleanery.errors import (
+from gleanery.service.api import binding
+from gleanery.service.api.context import api_url
+from gleanery.service.api.request_state import BoundRequest, RequestMemo
+from gleanery.service.api.routing import Router
+from gleanery.service.application import OPERATIONS
+from gleanery.service.foundation import field_types
+from gleanery.service.foundation.blobs import open_blobs
+from gleanery.service.foundation.errors import (
     ErrorDetail,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
     Unauthenticated,
 )
-from gleanery.http import HttpError, InvalidForm, RangeNotSatisfiable
-from gleanery.http.content import FileForm, FileHead, is_not_modified, requested_range
-from gleanery.http.parser import RequestParser
-from gleanery.http.request import HttpRequest, Transport
-from gleanery.models import fields
-from gleanery.models.batches import Batch, BatchOptions
-from gleanery.models.elements import ItemMapping
-from gleanery.security import tokens
-from gleanery.security.vault import Vault
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.security.vault import Vault
+from gleanery.service.foundation.values import countries, json_text, timestamps
+from gleanery.service.http import HttpError, InvalidForm, RangeNotSatisfiable
+from gleanery.service.http.content import FileForm, FileHead, is_not_modified, requested_range
+from gleanery.service.http.parser import RequestParser
+from gleanery.service.http.request import HttpRequest, Transport
+from gleanery.service.resources.access import authentication
+from gleanery.service.resources.files import media_types
+from gleanery.service.resources.files.links import FileLinks
+from gleanery.service.resources.outputs import batch_bodies
+from gleanery.service.resources.outputs.batches import Batch, BatchOptions
+from gleanery.service.resources.outputs.elements import ItemMapping
 from gleanery.service.resources.outputs.models import Output, OutputQuery
-from gleanery.values import countries, json_text, media_types, timestamps
+from gleanery.sessions import hostnames
 
 
 class Target(NamedTuple):
@@ -111,12 +114,12 @@ def check_timestamp(data: bytes) -> None:
 def check_expiry(data: bytes) -> None:
     """An expiry of any JSON type. Values that the API returns are accepted unchanged."""
     try:
-        seconds = fields._parse_expiry(json_text.decode(data))
+        seconds = field_types._parse_expiry(json_text.decode(data))
     except ValueError:
         return
     if seconds is not None:
-        assert fields._parse_expiry(timestamps.render(seconds)) == seconds
-        assert seconds < 0 or fields._parse_expiry(seconds) == seconds
+        assert field_types._parse_expiry(timestamps.render(seconds)) == seconds
+        assert seconds < 0 or field_types._parse_expiry(seconds) == seconds
 
 
 def check_hostname(data: bytes) -> None:

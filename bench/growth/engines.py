@@ -11,7 +11,7 @@ import apsw
 import asyncpg
 
 from bench.deployments import Deployment
-from gleanery.storage.sqlite.connections import connect
+from gleanery.service.storage.sqlite.connections import connect
 
 _FILL_CACHE_KIB = 1024 * 1024
 

@@ -20,7 +20,7 @@ from bench.growth.copies import GroupCopier
 from bench.growth.engines import open_engine
 from bench.load_generator import NotMeasured
 from bench.measurement import print_progress
-from gleanery.storage.group_lock import IDENTITY_FORMAT
+from gleanery.service.storage.group_lock import IDENTITY_FORMAT
 
 _CHECKED = 1000
 _POSTGRES_SETTINGS = "shared_buffers = 1GB\n"

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import os
 
-from gleanery.api.app import build_app
-from gleanery.api.asgi import AsgiApp, Message, Receive, Send
-from gleanery.observability import logs
-from gleanery.server.start import prepare
-from gleanery.settings import Settings, environment_warnings
+from gleanery.service.application import build_app
+from gleanery.service.foundation.observability import logs
+from gleanery.service.foundation.settings import Settings, environment_warnings
+from gleanery.service.processes.asgi import AsgiApp, Message, Receive, Send
+from gleanery.service.processes.start import prepare
 
 _log = logging.getLogger("gleanery")
 

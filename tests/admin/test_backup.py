@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gleanery.errors import SettingsError
-from gleanery.settings import Settings
-from gleanery.storage.maintenance import restore as restore_steps
-from gleanery.storage.outputs import mutations
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.maintenance import restore as restore_steps
+from gleanery.service.resources.outputs import mutations
 from tests.support.databases import execute_sql, run_script
 from tests.support.files import store_file, with_file
 from tests.support.outputs import follow_changes, output, stored_outputs
@@ -278,7 +278,7 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
 @pytest.mark.thorough
 def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    read_manifest = ("gleanery.admin.archive", "parse_manifest")
+    read_manifest = ("gleanery.service.admin.archive", "parse_manifest")
     kill_before_call(read_manifest, 0, "restore", str(archive), "--data", str(data))
     assert (data / "restoring" / "gleanery.sqlite").exists()
     assert not (data / "gleanery.sqlite").exists()
@@ -313,12 +313,12 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
 
 
 RESTORE_STEPS = [
-    ("gleanery.admin.archive", "sync_folder", 1),  # the staging folders are being created
-    ("gleanery.admin.restore", "_extract", 0),
-    ("gleanery.admin.archive", "parse_manifest", 0),
-    ("gleanery.admin.restore", "_verify", 0),
-    ("gleanery.admin.restore", "_finish_database", 0),
-    ("gleanery.storage.maintenance.restore", "_resend_batch", 1),
+    ("gleanery.service.admin.archive", "sync_folder", 1),  # the staging folders are being created
+    ("gleanery.service.admin.restore", "_extract", 0),
+    ("gleanery.service.admin.archive", "parse_manifest", 0),
+    ("gleanery.service.admin.restore", "_verify", 0),
+    ("gleanery.service.admin.restore", "_finish_database", 0),
+    ("gleanery.service.maintenance.restore", "_resend_batch", 1),
     ("pathlib", "Path.replace", 0),  # the files are being published
     ("pathlib", "Path.replace", 1),  # the database is being published
 ]
@@ -348,7 +348,7 @@ def test_a_restore_that_is_stopped_is_not_served_as_an_empty_database(
     archive: Path, tmp_path: Path, number: int
 ) -> None:
     stopped = (
-        "import os, sys; from gleanery.admin import restore; from gleanery.cli import main; "
+        "import os, sys; from gleanery.service.admin import restore; from gleanery.cli import main; "
         f"restore._verify = lambda *_: os.kill(os.getpid(), {number}); main()"
     )
     where = ["--data", str(tmp_path / "data")]
@@ -530,12 +530,12 @@ def test_restored_is_not_run_by_mistake(place: Place) -> None:
 
 
 RESTORED_STEPS = [
-    ("gleanery.storage.maintenance.restore", "_last_change"),
-    ("gleanery.storage.bulk_jobs.jobs", "unfinished"),
-    ("gleanery.storage.maintenance.restore", "_begin_restore"),
-    ("gleanery.storage.maintenance.restore", "_move_groups"),
-    ("gleanery.storage.maintenance.restore", "_resend_batch"),
-    ("gleanery.storage.metadata", "finish_restore"),
+    ("gleanery.service.maintenance.restore", "_last_change"),
+    ("gleanery.service.resources.outputs.bulk_jobs", "unfinished"),
+    ("gleanery.service.maintenance.restore", "_begin_restore"),
+    ("gleanery.service.maintenance.restore", "_move_groups"),
+    ("gleanery.service.maintenance.restore", "_resend_batch"),
+    ("gleanery.service.storage.metadata", "finish_restore"),
 ]
 
 

@@ -67,7 +67,11 @@ def test_a_backup_keeps_files_with_similar_names(origin: list[str], tmp_path: Pa
 @pytest.mark.thorough
 def test_a_killed_backup_leaves_only_its_own_folder(origin: list[str], tmp_path: Path) -> None:
     kill_before_call(
-        ("gleanery.admin.archive", "add_file"), 1, "backup", str(tmp_path / "b.tar"), *origin
+        ("gleanery.service.admin.archive", "add_file"),
+        1,
+        "backup",
+        str(tmp_path / "b.tar"),
+        *origin,
     )
     [left] = tmp_path.iterdir()
     assert left.match("gleanery-backup-*.partial")
@@ -80,7 +84,7 @@ def test_a_killed_backup_leaves_only_its_own_folder(origin: list[str], tmp_path:
 @pytest.mark.thorough
 def test_a_stopped_backup_leaves_nothing(origin: list[str], tmp_path: Path, number: int) -> None:
     stopped = (
-        "import os; from gleanery.admin import archive; from gleanery.cli import main; "
+        "import os; from gleanery.service.admin import archive; from gleanery.cli import main; "
         f"archive.add_file = lambda *_: os.kill(os.getpid(), {number}); main()"
     )
     assert run("backup", str(tmp_path / "b.tar"), *origin, program=("-c", stopped)).returncode != 0
@@ -301,7 +305,7 @@ def test_a_read_only_folder_can_be_backed_up(data: Path, tmp_path: Path) -> None
 CHANGED_DURING_THE_COPY = """
 import os, sys
 from gleanery.cli import main
-from gleanery.storage.maintenance import snapshots
+from gleanery.service.maintenance import snapshots
 copy_pages = snapshots._copy_pages
 
 def copy_and_change(*arguments):

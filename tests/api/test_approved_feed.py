@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.database import Subscription
+from gleanery.service.storage.database import Subscription
 from tests.support.calls import note_calls
 from tests.support.files import with_file
 from tests.support.outputs import apply_changes, follow_changes, no_changes, output, read_changes

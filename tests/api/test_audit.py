@@ -13,14 +13,14 @@ import apsw
 import asyncpg
 import pytest
 
-from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES, Actor
-from gleanery.settings import Settings
-from gleanery.storage import audit
-from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import tenants
-from gleanery.storage.sqlite import connections as sqlite
-from gleanery.values import timestamps
+from gleanery.service.foundation.security.tokens import DEFAULT_SCOPES, SCOPES, Actor
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.audit import log
+from gleanery.service.storage.database import Engine, Transaction
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.postgres import tenants
+from gleanery.service.storage.sqlite import connections as sqlite
 from tests.support.databases import open_sqlite
 from tests.support.outputs import output
 from tests.support.process import (
@@ -336,7 +336,7 @@ def test_old_entries_are_deleted(service: Service) -> None:
             back = "UPDATE audit_positions SET last_id = 0 WHERE organization_id = $1"
             await transaction.fetch(back, organization_id)
             for moment in [old] * count + [young]:
-                await audit.append(transaction, Actor(7), moment, "get_cookies", {})
+                await log.append(transaction, Actor(7), moment, "get_cookies", {})
 
         on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.storage.audit import ReadAuditor
-from gleanery.storage.engines import open_engine
+from gleanery.service.resources.audit.log import ReadAuditor
+from gleanery.service.storage.engines import open_engine
 from tests.support.calls import note_calls
 from tests.support.locks import LockHolder
 from tests.support.service import Client, Service

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.history import update_fields
+from gleanery.service.resources.history import update_fields
 from tests.support.fields import apply, same
 from tests.support.outputs import output, read_changes
 from tests.support.service import Client, Service

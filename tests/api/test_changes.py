@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
-from gleanery.storage.database import Subscription
-from gleanery.storage.group_lock import FIRST_SEQ
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.storage.database import Subscription
+from gleanery.service.storage.group_lock import FIRST_SEQ
 from tests.support.calls import note_calls
 from tests.support.metrics import fresh_metrics
 from tests.support.outputs import (

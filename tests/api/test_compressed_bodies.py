@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from tests.support.calls import note_calls
 from tests.support.compression import COMPRESS, zstd_with_window
 from tests.support.outputs import output

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
 from tests.support import raw_http as raw
 from tests.support.certificates import write_certificate
 from tests.support.metrics import fresh_metrics

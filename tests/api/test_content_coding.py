@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gleanery.api import content_coding
-from gleanery.api.app import OPERATIONS
-from gleanery.api.response import Response
-from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_shares import FairThread
-from gleanery.values.compression import GZIP, ZSTD, Codec
+from gleanery.service.api import content_coding
+from gleanery.service.api.response import Response
+from gleanery.service.application import OPERATIONS
+from gleanery.service.foundation.errors import Overloaded
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.values.compression import GZIP, ZSTD, Codec
 from tests.support.compression import DECOMPRESS, zstd
 
 LINE = b'{"name":"a product","price":12}\n'

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx2
 import pytest
 
-from gleanery.storage import organizations
-from gleanery.storage.engines import open_engine
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access import organizations
+from gleanery.service.storage.engines import open_engine
 from tests.support.exports import export_link
 from tests.support.outputs import output
 from tests.support.raw_http import exchange

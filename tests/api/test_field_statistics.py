@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.statistics import fields as fields_module
-from gleanery.storage.statistics import shapes, summary
+from gleanery.service.resources.fields import fields as fields_module
+from gleanery.service.resources.fields import shapes, summary
 from tests.support.databases import execute_sql
 from tests.support.history import read_rows
 from tests.support.outputs import output

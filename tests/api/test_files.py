@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from gleanery.storage.engines import open_engine
+from gleanery.service.storage.engines import open_engine
 from tests.support.files import (
     PDF,
     assert_harmless,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.group_lock import FIRST_SEQ
-from gleanery.storage.history import reading, version_pages
+from gleanery.service.resources.history import reading, version_pages
+from gleanery.service.storage.group_lock import FIRST_SEQ
 from tests.support.files import upload
 from tests.support.outputs import output, read_changes
 from tests.support.process import database_options, run_successfully

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage import idempotency
-from gleanery.storage.engines import open_engine
+from gleanery.service.storage import idempotency
+from gleanery.service.storage.engines import open_engine
 from tests.support.outputs import output
 from tests.support.process import PROC, peak_memory_bytes, served
 from tests.support.service import DAY, Client, Clock, Service

@@ -12,9 +12,9 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from gleanery.api.app import OPERATIONS
-from gleanery.api.openapi import Document
-from gleanery.api.operation import SERVICE_URL
+from gleanery.service.api.openapi import Document
+from gleanery.service.api.operation import SERVICE_URL
+from gleanery.service.application import OPERATIONS
 from tests.support.api_examples import EXAMPLES
 from tests.support.service import Client, Service
 

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 
-from gleanery.storage.postgres.transactions import PostgresTransaction
-from gleanery.storage.sqlite.writer import _SqliteTransaction
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.storage.postgres.transactions import PostgresTransaction
+from gleanery.service.storage.sqlite.writer import _SqliteTransaction
 from tests.support.outputs import output
 from tests.support.service import NO_TLS, Client, Clock, Service
 

@@ -13,21 +13,20 @@ from typing import Any
 
 import pytest
 
-from gleanery.api import read_batches, response
-from gleanery.api.app import App, build_app
-from gleanery.api.authentication import TokenAuthenticator
-from gleanery.api.file_links import FileLinks
-from gleanery.api.handlers import outputs
-from gleanery.api.pipeline import RequestPipeline
-from gleanery.api.rate_limits import RateLimiter
-from gleanery.http import ClientDisconnected, Header, HeaderBlock
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import organizations
-from gleanery.storage.engines import open_engine
-from gleanery.storage.outputs import pages
-from gleanery.storage.sqlite.database import SqliteDatabase
-from gleanery.values import json_text, timestamps
+from gleanery.service.api import read_batches, response
+from gleanery.service.api.pipeline import RequestPipeline
+from gleanery.service.api.rate_limits import RateLimiter
+from gleanery.service.application import App, build_app
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.http import ClientDisconnected, Header, HeaderBlock
+from gleanery.service.processes.start import prepare
+from gleanery.service.resources.access import organizations
+from gleanery.service.resources.access.authentication import TokenAuthenticator
+from gleanery.service.resources.files.links import FileLinks
+from gleanery.service.resources.outputs import handlers, pages
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.sqlite.database import SqliteDatabase
 from tests.support.outputs import output
 from tests.support.service import EVERY_SCOPE
 
@@ -312,7 +311,7 @@ def test_a_request_is_counted_once_on_either_path(tmp_path: Path) -> None:
 
 
 def test_postgresql_has_no_batches() -> None:
-    from gleanery.storage.postgres.database import PostgresDatabase
+    from gleanery.service.storage.postgres.database import PostgresDatabase
 
     assert PostgresDatabase.page_reader is None
 
@@ -323,16 +322,16 @@ def test_postgresql_has_no_batches() -> None:
 def test_an_error_of_one_request_harms_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page_response = outputs.page_response
+    page_response = handlers.page_response
 
     def fails_once(*arguments: Any) -> Any:
-        monkeypatch.setattr(outputs, "page_response", page_response)
+        monkeypatch.setattr(handlers, "page_response", page_response)
         raise RuntimeError("the first response fails")
 
     async def test(app: App) -> None:
         clients = [await new_client(app, f"organization {n}") for n in range(4)]
         alone = [await client.send("/v1/outputs/shop") for client in clients]
-        monkeypatch.setattr(outputs, "page_response", fails_once)
+        monkeypatch.setattr(handlers, "page_response", fails_once)
         requests = [client.admit(client.request("/v1/outputs/shop")) for client in clients]
         for request, one in zip(requests, alone, strict=True):
             assert (await request.answered()).response == one.response
@@ -406,8 +405,8 @@ def test_nothing_in_a_batch_can_wait() -> None:
         FileLinks.insert_local,
         RateLimiter.count_in_process,
         SqliteDatabase.read_pages,
-        outputs.BATCHED_PAGE.read,
-        outputs.BATCHED_PAGE.respond,
+        handlers.BATCHED_PAGE.read,
+        handlers.BATCHED_PAGE.respond,
         RequestPipeline._respond_in_batch,
         pages.page_read,
         response.respond,

@@ -16,8 +16,8 @@ from urllib.parse import quote, urldefrag, urljoin
 import httpx2
 import pytest
 
-from gleanery.api.app import OPERATIONS
-from gleanery.api.operation import Operation
+from gleanery.service.api.operation import Operation
+from gleanery.service.application import OPERATIONS
 from tests.support.certificates import write_certificate
 from tests.support.outputs import output
 from tests.support.process import free_port

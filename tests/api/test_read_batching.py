@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import pytest
 
-from gleanery.storage.sqlite.database import SqliteDatabase
+from gleanery.service.storage.sqlite.database import SqliteDatabase
 from tests.support.databases import open_sqlite
 from tests.support.outputs import output
 from tests.support.process import Served, database_options, new_token, served, suspended

@@ -19,12 +19,12 @@ import asyncpg
 import httpx2
 import pytest
 
-from gleanery.errors import Unavailable
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import migrations
-from gleanery.storage.engines import open_engine
-from gleanery.storage.sqlite import connections
+from gleanery.service.foundation.errors import Unavailable
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.start import prepare
+from gleanery.service.storage import migrations
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.sqlite import connections
 from tests.support.databases import pretend_newer_schema, run_script, undo_newest_migration
 from tests.support.forwarder import Forwarder
 from tests.support.postgres_server import PostgresServer
@@ -283,7 +283,9 @@ def test_a_full_disk_is_the_reason_in_the_log(
 
     settings = Settings(data=tmp_path / "data", secret_key=new_secret_key(), port=0)
     asyncio.run(prepare(settings))
-    monkeypatch.setattr("gleanery.storage.sqlite.database.connect", connect_with_little_space)
+    monkeypatch.setattr(
+        "gleanery.service.storage.sqlite.database.connect", connect_with_little_space
+    )
     with worker(settings) as service, service.client() as client:
         large = OUTPUT | {"data": {"text": "x" * 5_000_000}}
         assert_unavailable(client.post("/v1/outputs/group", json=[large]))
@@ -569,7 +571,7 @@ def waits_for_lock(settings: Settings) -> bool:
 def test_a_schema_that_is_locked_for_long_is_not_ready(
     on_postgres: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gleanery.api.readiness._MAX_LOCKED_SECONDS", 1.5)
+    monkeypatch.setattr("gleanery.service.api.readiness._MAX_LOCKED_SECONDS", 1.5)
     with worker(on_postgres) as service, service.stranger() as nobody:
         wait_ready(nobody)
         with migration(on_postgres):

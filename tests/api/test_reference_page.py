@@ -20,8 +20,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.api.app import OPERATIONS
-from gleanery.client.sessions import FORMATS
+from gleanery.service.application import OPERATIONS
+from gleanery.sessions import FORMATS
 from tests.api.test_openapi_examples import FORM, JSON, NDJSON, Story, calls
 from tests.support.api_examples import EXAMPLES
 from tests.support.html import Element, parse_html

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gleanery.api.binding import BoundQuery
-from gleanery.api.request_state import BoundRequest, RequestMemo, memo_of
-from gleanery.http import HeaderBlock
+from gleanery.service.api.binding import BoundQuery
+from gleanery.service.api.request_state import BoundRequest, RequestMemo, memo_of
+from gleanery.service.http import HeaderBlock
 
 OPERATION: Any = None
 PATH = b"/v1/outputs/shop"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz.targets import check_batch
-from gleanery.storage.engines import open_engine
+from gleanery.service.storage.engines import open_engine
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
 

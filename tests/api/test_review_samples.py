@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.reviews import sample as review_samples
+from gleanery.service.resources.reviews import sample as review_samples
 from tests.support.outputs import output
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings

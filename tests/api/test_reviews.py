@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.storage.group_lock import LockedGroup
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.storage.group_lock import LockedGroup
 from tests.support.calls import note_calls
 from tests.support.outputs import output
 from tests.support.service import Client, Clock

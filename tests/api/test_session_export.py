@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.client.sessions import FORMATS
+from gleanery.sessions import FORMATS
 from tests.support.service import Client, Clock, Service
 from tests.support.session_documents import (
     cookie,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gleanery.client import sessions
-from gleanery.client.sessions import FORMATS, Cookie, SessionState, StorageEntry
+from gleanery import sessions
+from gleanery.sessions import FORMATS, Cookie, SessionState, StorageEntry
 from tests.support.service import Client, Service
 from tests.support.session_documents import send
 from tests.support.session_strategies import damaged_texts

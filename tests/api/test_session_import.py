@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gleanery.client import sessions
-from gleanery.client.sessions import FORMATS, SessionState
+from gleanery import sessions
+from gleanery.sessions import FORMATS, SessionState
 from tests.support.service import Client, Service
 from tests.support.session_documents import (
     cookie,

@@ -12,9 +12,9 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from gleanery.security.tokens import SCOPES
-from gleanery.storage.engines import open_engine
-from gleanery.storage.sessions import leases
+from gleanery.service.foundation.security.tokens import SCOPES
+from gleanery.service.resources.sessions import leases
+from gleanery.service.storage.engines import open_engine
 from tests.support.databases import execute_sql
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.session_documents import cookie, document, exported, imported, names, origin

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until

@@ -19,9 +19,9 @@ import pyarrow.parquet
 import pytest
 
 from gleanery import Client as Library
-from gleanery.api import table_exports
-from gleanery.api.table_exports import TableExports, TableFile
-from gleanery.errors import Overloaded
+from gleanery.service.foundation.errors import Overloaded
+from gleanery.service.resources.exports import tables
+from gleanery.service.resources.exports.tables import TableExports, TableFile
 from tests.client.exports.test_type_drift import KINDS
 from tests.support.api_examples import EXAMPLES
 from tests.support.console import ConsoleClient
@@ -171,7 +171,7 @@ def test_without_the_library_the_message_says_what_to_install(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.store("group", output(1))
-    monkeypatch.setattr(table_exports.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(tables.importlib.util, "find_spec", lambda name: None)
     for answer in (
         client.get("/v1/exports/group", params={"format": "parquet"}),
         client.post("/v1/exports/group/links", params={"format": "parquet"}),
@@ -223,7 +223,7 @@ def test_a_table_larger_than_its_outputs_is_refused(small: Service) -> None:
 
 
 def test_a_disk_without_space_is_reported(small: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_exports, "_MIN_FREE_BYTES", 2**60)
+    monkeypatch.setattr(tables, "_MIN_FREE_BYTES", 2**60)
     with small.client() as client:
         client.store("group", output(1))
         answer = client.get("/v1/exports/group", params={"format": "csv"})
@@ -235,7 +235,7 @@ def test_a_disk_without_space_is_reported(small: Service, monkeypatch: pytest.Mo
 def test_a_killed_conversion_is_reported_and_leaves_nothing(
     small: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_exports, "_PROGRAM", "gleanery.no_such_program")
+    monkeypatch.setattr(tables, "_PROGRAM", "gleanery.no_such_program")
     with small.client() as client:
         client.store("group", output(1))
         assert client.get("/v1/exports/group", params={"format": "csv"}).status_code == 503
@@ -261,7 +261,7 @@ def test_a_client_that_disconnects_ends_the_conversion(
         "while True: time.sleep(1)"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), *sys.path)))
-    monkeypatch.setattr(table_exports, "_PROGRAM", "endless")
+    monkeypatch.setattr(tables, "_PROGRAM", "endless")
     with small.client() as client:
         client.store("group", output(1))
         parts = urlsplit(small.url)
@@ -285,7 +285,7 @@ def test_a_folder_that_cannot_be_locked_is_reported(
     with small.client() as client:
         client.store("group", output(1))
         with monkeypatch.context() as patch:
-            patch.setattr(table_exports.fcntl, "flock", refuse)
+            patch.setattr(tables.fcntl, "flock", refuse)
             assert client.get("/v1/exports/group", params={"format": "csv"}).status_code == 503
         assert leftovers(small) == []
         assert get_table(client, "csv")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gleanery.api import binding
-from gleanery.api.app import OPERATIONS
-from gleanery.api.operation import Operation
-from gleanery.errors import InvalidRequest
-from gleanery.models.session_state import CheckedCookie
+from gleanery.service.api import binding
+from gleanery.service.api.operation import Operation
+from gleanery.service.application import OPERATIONS
+from gleanery.service.foundation.errors import InvalidRequest
 from gleanery.service.resources.outputs.models import OutputIn
+from gleanery.service.resources.sessions.state_models import CheckedCookie
 from tests.support.service import Client, Service
 
 OUTPUT: dict[str, Any] = {"job_id": "j", "source_url": "https://shop.example/1", "data": {"a": 1}}

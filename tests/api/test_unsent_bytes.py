@@ -20,8 +20,8 @@ from functools import partial
 import httpx2
 import pytest
 
-from gleanery.observability import metrics, telemetry
-from gleanery.scheduling import byte_limits
+from gleanery.service.foundation.observability import metrics, telemetry
+from gleanery.service.foundation.scheduling import byte_limits
 from tests.support.files import upload
 from tests.support.metrics import fresh_metrics
 from tests.support.outputs import output

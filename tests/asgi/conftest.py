@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from gleanery.api.app import App
-from gleanery.api.asgi import AsgiApp
-from gleanery.settings import Settings
+from gleanery.service.application import App
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.asgi import AsgiApp
 from tests.support.service import Service
 
 HERE = Path(__file__).parent

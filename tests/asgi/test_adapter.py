@@ -16,14 +16,14 @@ import httpx2
 import pytest
 
 from gleanery import asgi
-from gleanery.api.app import build_app
-from gleanery.api.asgi import AsgiApp, Message
-from gleanery.errors import SettingsError
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import organizations
-from gleanery.storage.engines import open_engine
-from gleanery.values import timestamps
+from gleanery.service.application import build_app
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.processes.asgi import AsgiApp, Message
+from gleanery.service.processes.start import prepare
+from gleanery.service.resources.access import organizations
+from gleanery.service.storage.engines import open_engine
 from tests.support import process
 from tests.support.outputs import no_changes
 from tests.support.process import environment, free_port

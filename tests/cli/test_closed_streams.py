@@ -18,8 +18,8 @@ pytestmark = pytest.mark.thorough
 SCRIPT = """
 import asyncio, sys
 from pathlib import Path
-from gleanery.settings import Settings
-from gleanery.storage.engines import create_engine
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.engines import create_engine
 
 async def work():
     database = create_engine(Settings(data=Path(sys.argv[1])))

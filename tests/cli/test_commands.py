@@ -44,7 +44,12 @@ def test_the_help_imports_no_command() -> None:
         text=True,
         check=True,
     )
-    packages = ("gleanery.cli.service.", "gleanery.cli.data.", "gleanery.storage", "gleanery.api")
+    packages = (
+        "gleanery.cli.service.",
+        "gleanery.cli.data.",
+        "gleanery.service.storage",
+        "gleanery.service.api",
+    )
     assert not [module for module in done.stderr.split() if module.startswith(packages)]
 
 

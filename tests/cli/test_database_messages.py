@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gleanery.security.vault import KeyFile
+from gleanery.service.foundation.security.vault import KeyFile
 from tests.support.certificates import write_certificate
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import gleanery, gleanery_in_process, new_token, run_successfully

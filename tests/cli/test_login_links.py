@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
 from tests.support.console_http import credentials, revoke, sign_in
 from tests.support.process import database_options, gleanery_in_process, run_successfully
 from tests.support.service import Service

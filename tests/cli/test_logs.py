@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, TextIO
 
 import pytest
 
-from gleanery.api.app import build_app
-from gleanery.api.asgi import AsgiApp, Message
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
+from gleanery.service.application import build_app
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.asgi import AsgiApp, Message
+from gleanery.service.processes.start import prepare
 from tests.support.files import upload
 from tests.support.outputs import output
 from tests.support.process import (
@@ -132,8 +132,8 @@ def test_a_log_line_that_was_cut_by_a_full_disk_is_the_only_damaged_one(tmp_path
     """A limit on the size of a file fails like a full disk: a write is cut, the next one fails."""
     script = """
 import logging, resource, signal, sys
-from gleanery.observability import logs
-from gleanery.settings import Settings
+from gleanery.service.foundation.observability import logs
+from gleanery.service.foundation.settings import Settings
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 logs.configure(Settings(log_format="json"))
@@ -157,8 +157,8 @@ logging.info("last")
 def test_a_process_that_forks_logs_each_line_once(tmp_path: Path) -> None:
     script = """
 import logging, os
-from gleanery.observability import logs
-from gleanery.settings import Settings
+from gleanery.service.foundation.observability import logs
+from gleanery.service.foundation.settings import Settings
 logs.configure(Settings(log_format="json"))
 logging.info("before")
 child = os.fork()
@@ -273,7 +273,7 @@ def test_two_forwarded_headers_count_as_one(tmp_path: Path) -> None:
 def test_the_asgi_adapter_logs_the_client_that_the_server_reports(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], client: object, logged: str
 ) -> None:
-    from gleanery.observability import logs
+    from gleanery.service.foundation.observability import logs
 
     settings = Settings(data=tmp_path, log_format="json")
     asyncio.run(prepare(settings))
@@ -305,8 +305,8 @@ def test_the_asgi_adapter_logs_the_client_that_the_server_reports(
 def test_no_value_starts_a_second_line_in_the_text_format(tmp_path: Path) -> None:
     script = """
 import logging
-from gleanery.observability import logs
-from gleanery.settings import Settings
+from gleanery.service.foundation.observability import logs
+from gleanery.service.foundation.settings import Settings
 logs.configure(Settings(log_format="text"))
 logging.warning("a\\nforged", extra={"path": "/x\\n\\x1b[2Jforged"})
 try:
@@ -336,8 +336,8 @@ MILLISECONDS = re.compile(r'(?<="milliseconds":)[0-9.]+')
 EVERY_KIND_OF_LINE = """
 import asyncio, logging, sys, threading, warnings
 import uvloop
-from gleanery.observability import logs
-from gleanery.settings import Settings
+from gleanery.service.foundation.observability import logs
+from gleanery.service.foundation.settings import Settings
 logs.configure(Settings(log_format="json"))
 logging.getLogger("gleanery").error("failed", extra={"reason": "é", "at": {"x": [1, 2]}})
 logging.getLogger("gleanery").info("%d arguments", "no number")

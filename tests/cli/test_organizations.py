@@ -14,10 +14,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage.engines import open_engine
-from gleanery.storage.tenancy import TENANT_TABLES
-from gleanery.values import timestamps
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.tenancy import TENANT_TABLES
 from tests.support.citus import citus_workers
 from tests.support.files import upload, with_blob_store
 from tests.support.locks import LockHolder
@@ -40,7 +40,7 @@ from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 AUDIT_TABLES = {"audit_log", "audit_positions"}
 EMPTY_TABLES = {"bulk_jobs", "unreferenced_blobs", "job_scrapes"}
-STEP = ("gleanery.storage.maintenance.organization_removal", "_empty_table")
+STEP = ("gleanery.service.maintenance.organization_removal", "_empty_table")
 
 
 def rows_of(settings: Settings, organization_id: int) -> dict[str, int]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage import migrations
-from gleanery.storage.engines import open_engine
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage import migrations
+from gleanery.service.storage.engines import open_engine
 from tests.support.databases import (
     pretend_newer_schema,
     run_script,

@@ -19,11 +19,11 @@ import httpx2
 import pytest
 
 from gleanery import __version__
-from gleanery.errors import SettingsError
-from gleanery.observability.worker_metrics import COUNTERS, GAUGES
-from gleanery.settings import Settings
-from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.sqlite.database import SqliteDatabase
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.observability.worker_metrics import COUNTERS, GAUGES
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.postgres.database import PostgresDatabase
+from gleanery.service.storage.sqlite.database import SqliteDatabase
 from tests.support.calls import note_calls
 from tests.support.certificates import write_certificate
 from tests.support.exports import export_link
@@ -599,7 +599,7 @@ def test_many_requests_for_the_readiness_do_not_check_the_database_often(
 
 
 def test_head_works_wherever_get_does(service: Service) -> None:
-    from gleanery.api.app import OPERATIONS
+    from gleanery.service.application import OPERATIONS
 
     with service.client() as client:
         query = {"source_url": "u"}

@@ -16,7 +16,7 @@ import pytest
 
 from gleanery import AsyncClient, Client
 from gleanery.client import ExportError, ExportReport, NotFound, Unavailable
-from gleanery.client.exports import ExportWriter
+from gleanery.tables import ExportWriter
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
 

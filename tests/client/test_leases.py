@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gleanery import AsyncClient, Client
-from gleanery.client import Conflict, ConnectionFailed, Lease, LeaseLost, NotFound, sessions
-from gleanery.client.sessions import Cookie, SessionState
+from gleanery import AsyncClient, Client, sessions
+from gleanery.client import Conflict, ConnectionFailed, Lease, LeaseLost, NotFound
+from gleanery.sessions import Cookie, SessionState
 from tests.support.databases import execute_sql
 from tests.support.faulty_server import CLOSE, STALL, faulty_server, respond
 from tests.support.service import Service

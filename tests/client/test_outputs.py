@@ -11,7 +11,7 @@ import pytest
 
 from gleanery import AsyncClient, Client
 from gleanery.client import FieldChange, NotFound, Output, Update
-from gleanery.client.exports import ExportError
+from gleanery.tables import ExportError
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
 
@@ -131,8 +131,8 @@ def test_outputs_are_read_as_tables(
 def test_a_table_without_its_library_says_what_to_install(
     reader: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "gleanery.client.exports.arrow", raising=False)
-    monkeypatch.delitem(sys.modules, "gleanery.client.exports.arrow", raising=False)
+    monkeypatch.delitem(sys.modules, "gleanery.tables.arrow", raising=False)
+    monkeypatch.delitem(sys.modules, "gleanery.tables.arrow", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ExportError, match=r"pip install 'gleanery\[pandas\]'"):
         reader.outputs("prices").to_pandas()

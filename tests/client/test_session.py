@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gleanery import AsyncClient, Client
-from gleanery.client import Conflict, Invalid, sessions
-from gleanery.client.sessions import Cookie, SessionState, StorageEntry
+from gleanery import AsyncClient, Client, sessions
+from gleanery.client import Conflict, Invalid
+from gleanery.sessions import Cookie, SessionState, StorageEntry
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
 

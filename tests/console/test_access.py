@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from gleanery.security import console_login
-from gleanery.security.tokens import SCOPES, Actor
+from gleanery.service.foundation.security.tokens import SCOPES, Actor
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access import login_secrets
+from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAction
-from gleanery.storage import audit
-from gleanery.storage.database import Engine, Transaction
-from gleanery.values import timestamps
+from gleanery.service.storage.database import Engine, Transaction
 from tests.support.console import PERSON, ConsoleClient, ConsolePage, console_page
 from tests.support.console_http import new_link, on_engine
 from tests.support.service import Service
@@ -77,7 +77,7 @@ def test_a_later_creation_asks_for_the_token_or_a_link(
     if has_link:
         with closing(ConsoleClient(service.url, token)) as page:
             token_id = page.get("/console/api/session").json()["token_id"]
-        proof = console_login.link_address(service.url, new_link(service.settings, token_id))
+        proof = login_secrets.link_address(service.url, new_link(service.settings, token_id))
     console.sign_in(token)
     refused = (
         '{"detail": [{"loc": ["header", "cookie"], "msg": "Confirm", '
@@ -174,7 +174,7 @@ def append_each_action(service: Service, organization_id: int) -> None:
         async def work(transaction: Transaction) -> None:
             for action in AuditAction.__args__:  # type: ignore[attr-defined]
                 actor = Actor(None, None, "Anna")
-                await audit.append(transaction, actor, timestamps.now(), action, ABOUT)  # type: ignore[arg-type]
+                await log.append(transaction, actor, timestamps.now(), action, ABOUT)  # type: ignore[arg-type]
 
         await engine.for_tenant(organization_id).write(work)
 

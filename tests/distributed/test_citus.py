@@ -12,20 +12,20 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.errors import SettingsError
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import tenancy
-from gleanery.storage.database import Engine
-from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres.citus.statements import (
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.processes.start import prepare
+from gleanery.service.storage import tenancy
+from gleanery.service.storage.database import Engine
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.postgres.citus.statements import (
     in_one_shard,
     parse_insert,
     split_script,
     with_rows,
 )
-from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.values import timestamps
+from gleanery.service.storage.postgres.database import PostgresDatabase
 from tests.storage.test_tenancy import OVER_ALL
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.databases import undo_migrations

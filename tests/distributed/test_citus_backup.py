@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage import tenancy
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage import tenancy
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output
 from tests.support.process import gleanery_in_process

@@ -16,9 +16,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage.database import Engine
-from gleanery.storage.engines import open_engine
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.database import Engine
+from gleanery.service.storage.engines import open_engine
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output, read_changes
 from tests.support.postgres_versions import InstalledServer

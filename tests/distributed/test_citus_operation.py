@@ -12,12 +12,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.errors import Unavailable
-from gleanery.settings import Settings
-from gleanery.storage.database import Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import schema
-from gleanery.storage.postgres.citus import distribution
+from gleanery.service.foundation.errors import Unavailable
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.database import Transaction
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.postgres import schema
+from gleanery.service.storage.postgres.citus import distribution
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output
 from tests.support.postgres_versions import InstalledServer

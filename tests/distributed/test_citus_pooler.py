@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage.database import Subscription
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.database import Subscription
 from tests.support.calls import note_calls
 from tests.support.citus import citus_server
 from tests.support.outputs import output, read_changes

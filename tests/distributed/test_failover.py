@@ -15,11 +15,11 @@ import pytest
 from faults import programs
 from faults.environment import Environment, open_environment
 from faults.pgbouncer import PgBouncer, start_pgbouncer
-from gleanery.errors import SettingsError, Unavailable
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import open_engine
+from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.start import prepare
+from gleanery.service.storage.database import Engine, Transaction
+from gleanery.service.storage.engines import open_engine
 from tests.support.outputs import output
 from tests.support.replicas import Standby, settings_of
 from tests.support.service import Client, Service

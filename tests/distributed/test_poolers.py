@@ -14,12 +14,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.errors import SettingsError, Unavailable
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import tenancy
-from gleanery.storage.database import Engine, Subscription, Transaction
-from gleanery.storage.engines import create_engine, open_engine
+from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.start import prepare
+from gleanery.service.storage import tenancy
+from gleanery.service.storage.database import Engine, Subscription, Transaction
+from gleanery.service.storage.engines import create_engine, open_engine
 from tests.support.calls import note_calls
 from tests.support.databases import undo_newest_migration
 from tests.support.forwarder import Forwarder
@@ -426,7 +426,7 @@ async def other_clients(url: str) -> AsyncIterator[None]:
 def test_an_address_for_notifications_behind_the_pooler_is_refused(
     transaction_pooler: PgBouncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gleanery.storage.postgres.listener._NOTIFY_SECONDS", 0.5)
+    monkeypatch.setattr("gleanery.service.storage.postgres.listener._NOTIFY_SECONDS", 0.5)
     settings = settings_through(transaction_pooler, tmp_path)
     wrong = replace(settings, listen_database=settings.database)
     with pytest.raises(SettingsError, match="--listen-database does not receive"):

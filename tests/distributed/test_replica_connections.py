@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from faults.environment import open_environment
-from gleanery.server.start import prepare
-from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.postgres.tenants import SessionScope, TenantScope, TransactionScope
+from gleanery.service.processes.start import prepare
+from gleanery.service.storage.postgres.database import PostgresDatabase
+from gleanery.service.storage.postgres.tenants import SessionScope, TenantScope, TransactionScope
 from tests.support.replicas import Standby, settings_of
 from tests.support.waiting import wait_until
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from faults.environment import open_environment
-from gleanery.errors import SettingsError
-from gleanery.settings import Settings
-from gleanery.storage import migrations
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage import migrations
 from tests.api.test_many_clients import Reader, without_scrape_date
 from tests.support.databases import pretend_newer_schema, run_script
 from tests.support.outputs import output, stored_outputs

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.storage import migrations
+from gleanery.service.storage import migrations
 from tests.api.test_many_clients import without_scrape_date
 from tests.support.migration_rules import not_additive
 from tests.support.outputs import apply_changes, output, stored_outputs

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from faults.environment import Environment, open_environment
-from gleanery.errors import SettingsError
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage.engines import open_engine
-from gleanery.storage.maintenance import restore
-from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.postgres.tenants import SessionScope, TenantScope, TransactionScope
-from gleanery.values import timestamps
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.maintenance import restore
+from gleanery.service.processes.start import prepare
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.postgres.database import PostgresDatabase
+from gleanery.service.storage.postgres.tenants import SessionScope, TenantScope, TransactionScope
 from tests.support.forwarder import Address, Forwarder
 from tests.support.outputs import output
 from tests.support.replicas import Standby, metric, settings_of, wait_for_usable

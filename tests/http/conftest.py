@@ -1,4 +1,4 @@
-"""Fixtures of the tests of gleanery.http."""
+"""Fixtures of the tests of gleanery.service.http."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of its own for the tests of gleanery.http: a small application in a thread."""
+"""A server of its own for the tests of gleanery.service.http: a small application in a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from gleanery.http import (
+from gleanery.service.http import (
     BadRequest,
     ClientDisconnected,
     ConnectionRegistry,
@@ -30,7 +30,7 @@ from gleanery.http import (
     UnsupportedTransferEncoding,
     UnsupportedVersion,
 )
-from gleanery.http.server import TlsContext
+from gleanery.service.http.server import TlsContext
 from tests.support.waiting import TIMEOUT_SECONDS
 
 STATUS: dict[type[HttpError], int] = {

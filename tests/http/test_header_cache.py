@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.http.parser import HeaderCache, RequestParser, parse_head
+from gleanery.service.http.parser import HeaderCache, RequestParser, parse_head
 from tests.http.server import Client, Server, head
 
 TOKEN = "Authorization: Bearer secret"

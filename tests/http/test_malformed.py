@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.http import Limits
-from gleanery.http.parser import REQUEST_LINE, RequestParser
+from gleanery.service.http import Limits
+from gleanery.service.http.parser import REQUEST_LINE, RequestParser
 from tests.http.server import Client, Server, head, serving
 from tests.support.waiting import wait_until
 
@@ -139,7 +139,7 @@ def test_a_slow_client_does_not_make_the_server_check_a_line_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counting = CountingPattern(REQUEST_LINE)
-    monkeypatch.setattr("gleanery.http.parser.REQUEST_LINE", counting)
+    monkeypatch.setattr("gleanery.service.http.parser.REQUEST_LINE", counting)
     parser = RequestParser(NO_TRANSPORT, max_head_bytes=65536)
     for byte in head("GET", "/echo", f"X: {'x' * 1000}"):
         assert parser.next_request() is None

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleanery.http import InvalidForm
-from gleanery.http.content import FileForm, FileHead
+from gleanery.service.http import InvalidForm
+from gleanery.service.http.content import FileForm, FileHead
 
 TYPE = "multipart/form-data; boundary=xyz"
 HEAD = b'Content-Disposition: form-data; name="file"; filename="a.pdf"'

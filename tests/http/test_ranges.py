@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gleanery.http import PreconditionFailed, RangeNotSatisfiable
-from gleanery.http.content import ContentRange, check_precondition, is_not_modified, requested_range
+from gleanery.service.http import PreconditionFailed, RangeNotSatisfiable
+from gleanery.service.http.content import (
+    ContentRange,
+    check_precondition,
+    is_not_modified,
+    requested_range,
+)
 
 ETAG = b'"abc"'
 

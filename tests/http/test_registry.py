@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from gleanery.http import Limits
+from gleanery.service.http import Limits
 from tests.http.server import Client, Server, head, serving
 from tests.support.waiting import wait_until
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gleanery.http import Limits
-from gleanery.http.registry import Awaited, Timeouts
+from gleanery.service.http import Limits
+from gleanery.service.http.registry import Awaited, Timeouts
 from tests.http.server import Client, Server, head, serving
 from tests.support.waiting import wait_until
 

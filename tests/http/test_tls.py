@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.http import Limits
-from gleanery.http.server import TlsContext
-from gleanery.server.certificates import Certificates
+from gleanery.service.http import Limits
+from gleanery.service.http.server import TlsContext
+from gleanery.service.processes.certificates import Certificates
 from tests.http.server import PIECE, Server, head, serving
 from tests.support.certificates import connect_tls, unverified_context, write_certificate
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until

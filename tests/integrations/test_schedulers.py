@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from examples.shop import Shop, running_shop
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
 from tests.support.examples import examples
 from tests.support.process import free_port
 from tests.support.scrapy_project import create_project, project_environment

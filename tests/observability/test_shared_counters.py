@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.observability.metrics import SharedCounters
-from gleanery.observability.telemetry import Telemetry
-from gleanery.observability.worker_metrics import NodeMetrics
+from gleanery.service.foundation.observability.metrics import SharedCounters
+from gleanery.service.foundation.observability.telemetry import Telemetry
+from gleanery.service.foundation.observability.worker_metrics import NodeMetrics
 from tests.support.process import environment
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 WORKER = """
 import os, sys
 from pathlib import Path
-from gleanery.api.request_state import RequestState
-from gleanery.observability.metrics import SharedCounters
-from gleanery.observability.telemetry import Telemetry
+from gleanery.service.api.request_state import RequestState
+from gleanery.service.foundation.observability.metrics import SharedCounters
+from gleanery.service.foundation.observability.telemetry import Telemetry
 
 class Request:
     method, path, state = "GET", b"/", RequestState(b"")

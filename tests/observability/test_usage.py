@@ -15,15 +15,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gleanery.api.request_state import RequestState
-from gleanery.observability.metrics import SharedCounters
-from gleanery.observability.telemetry import STORED_BYTES, USAGE_METRICS, Telemetry
-from gleanery.settings import Settings
-from gleanery.storage import metadata
-from gleanery.storage import usage as stored_usage
-from gleanery.storage.engines import open_engine
-from gleanery.storage.maintenance import storage_bytes
-from gleanery.values import timestamps
+from gleanery.service.api.request_state import RequestState
+from gleanery.service.foundation.observability.metrics import SharedCounters
+from gleanery.service.foundation.observability.telemetry import (
+    STORED_BYTES,
+    USAGE_METRICS,
+    Telemetry,
+)
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.maintenance import storage_bytes
+from gleanery.service.storage import metadata
+from gleanery.service.storage import usage as stored_usage
+from gleanery.service.storage.engines import open_engine
 from tests.support.databases import run_script
 from tests.support.outputs import output
 from tests.support.process import (

@@ -17,10 +17,10 @@ from typer.main import get_group
 from checks import settings_page
 from gleanery import __version__
 from gleanery.cli import app
-from gleanery.client.sessions import FORMATS
-from gleanery.security import tokens
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.settings import table
 from gleanery.service.resources.audit.models import AuditAction
-from gleanery.settings import table
+from gleanery.sessions import FORMATS
 from tests.support.process import Running, environment, free_port, gleanery
 from tests.support.service import Client
 
@@ -96,7 +96,10 @@ def test_the_threat_model_names_what_is_there() -> None:
     page = (ROOT / "SECURITY.md").read_text()
     named = set(re.findall(r"`([\w./-]+/[\w./-]*|[\w-]+\.txt|Makefile)`", page))
     files = {name for name in named if not name.startswith("/")}  # those are routes
-    assert {"src/gleanery/security/vault.py", "tests/security/test_secrets.py"} <= files
+    assert {
+        "src/gleanery/service/foundation/security/vault.py",
+        "tests/security/test_secrets.py",
+    } <= files
     assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
 
 

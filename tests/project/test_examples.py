@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from examples.shop import running_shop
-from gleanery.security.tokens import SCOPES
+from gleanery.service.foundation.security.tokens import SCOPES
 from tests.support.browser import chromium_path
 from tests.support.examples import examples, is_shown
 from tests.support.generators import GENERATORS, NODE_MODULES, PYTHON_PROGRAMS

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_shares import FairSemaphore
+from gleanery.service.foundation.errors import Overloaded
+from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
 
 
 def one_slot() -> FairSemaphore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from gleanery.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
 
 CROWD, SINGLE = 1, 2
 

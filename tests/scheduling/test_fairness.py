@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gleanery.json_schema.validator import SchemaValidator
-from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.sqlite.database import SqliteDatabase
+from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.storage.postgres.database import PostgresDatabase
+from gleanery.service.storage.sqlite.database import SqliteDatabase
 from tests.support.calls import note_calls
 from tests.support.locks import LockHolder
 from tests.support.outputs import output

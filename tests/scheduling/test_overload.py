@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.api import rate_limits
+from gleanery.service.api import rate_limits
 from tests.support import raw_http as raw
 from tests.support.compression import COMPRESS
 from tests.support.metrics import fresh_metrics

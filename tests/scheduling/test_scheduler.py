@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_shares import ConcurrencyLimit, FairQueue, RequestScheduler, Slot
+from gleanery.service.foundation.errors import Overloaded
+from gleanery.service.foundation.scheduling.fair_shares import (
+    ConcurrencyLimit,
+    FairQueue,
+    RequestScheduler,
+    Slot,
+)
 
 # --- slots ----------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ import apsw
 import httpx2
 import pytest
 
-from gleanery.security import vault
-from gleanery.settings import Settings
-from gleanery.storage.maintenance import key_rotation
+from gleanery.service.foundation.security import vault
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.maintenance import key_rotation
 from tests.support.databases import execute_sql
 from tests.support.exports import export_link
 from tests.support.outputs import output
@@ -40,7 +40,7 @@ from tests.support.session_state import numbered_cookies, numbered_entries
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
-STEP = ("gleanery.storage.maintenance.key_rotation", "_reencrypt")  # encrypts 500 values
+STEP = ("gleanery.service.maintenance.key_rotation", "_reencrypt")  # encrypts 500 values
 
 
 def listed(where: list[str], **variables: str) -> dict[str, tuple[int, str]]:
@@ -270,7 +270,7 @@ def test_a_rotation_that_is_killed_while_it_writes_the_file_continues(tmp_path: 
         assert file.read_text().split() == [old]
         everything_opens(client, 10)
         # The file is written, but the database does not name the new key yet.
-        named = ("gleanery.storage.metadata", "begin_rotation")
+        named = ("gleanery.service.storage.metadata", "begin_rotation")
         kill_before_call(named, 0, "keys", "rotate", *where)
         assert file.read_text().split()[1:] == [old]
         everything_opens(client, 10)

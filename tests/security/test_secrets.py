@@ -11,15 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.errors import SettingsError
-from gleanery.security import tokens
-from gleanery.security.vault import DecryptionFailed, KeyFile, Vault, keys_from_text
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import organizations
-from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.values import timestamps
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.security.vault import (
+    DecryptionFailed,
+    KeyFile,
+    Vault,
+    keys_from_text,
+)
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.processes.start import prepare
+from gleanery.service.resources.access import organizations
+from gleanery.service.storage.database import Engine, Transaction
+from gleanery.service.storage.engines import open_engine
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import Running, free_port, gleanery_in_process
 from tests.support.service import SECRET_KEY, Client, Service

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleanery.api.app import OPERATIONS
-from gleanery.api.operation import Operation
-from gleanery.security import tokens
-from gleanery.values import timestamps
+from gleanery.service.api.operation import Operation
+from gleanery.service.application import OPERATIONS
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.values import timestamps
 from tests.support.process import (
     PROC,
     Running,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.thorough
 MAIN = "from gleanery.cli import main; main()"
 NO_WORKER_STARTS = (
     "-c",
-    f"import gleanery.server.supervisor as module; module._PROGRAM = 'no.such.module'; {MAIN}",
+    f"import gleanery.service.processes.supervisor as module; module._PROGRAM = 'no.such.module'; {MAIN}",
 )
 SIGHUP_IGNORED = (
     "-c",
@@ -126,7 +126,7 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
 def test_sighup_during_the_start_does_not_end_the_service(tmp_path: Path, workers: str) -> None:
     program = (
         "-c",
-        "import os, signal, gleanery.server.start as start; prepare = start.prepare; "
+        "import os, signal, gleanery.service.processes.start as start; prepare = start.prepare; "
         "start.prepare = lambda s: (os.kill(os.getpid(), signal.SIGHUP), prepare(s))[1]; " + MAIN,
     )
     with serving(tmp_path, "--workers", workers, program=program) as (running, _):

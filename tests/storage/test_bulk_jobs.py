@@ -10,13 +10,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.security import tokens
-from gleanery.storage import group_lock
-from gleanery.storage.bulk_jobs import jobs as bulk_jobs
-from gleanery.storage.database import Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.organizations import find_grant
-from gleanery.values import timestamps
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access.organizations import find_grant
+from gleanery.service.resources.outputs import bulk_jobs
+from gleanery.service.storage import group_lock
+from gleanery.service.storage.database import Transaction
+from gleanery.service.storage.engines import open_engine
 from tests.support.bulk_jobs import create_bulk_job
 from tests.support.outputs import follow_changes, output
 from tests.support.process import killed_before_call, served
@@ -25,7 +25,7 @@ from tests.support.settings import fresh_settings
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 OUTPUTS = 6000
-STEP = ("gleanery.storage.bulk_jobs.jobs", "_run_step")  # changes 1000 outputs
+STEP = ("gleanery.service.resources.outputs.bulk_jobs", "_run_step")  # changes 1000 outputs
 
 
 def job(client: Client) -> dict[str, Any] | None:

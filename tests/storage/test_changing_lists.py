@@ -8,19 +8,23 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
-from gleanery.security import tokens
-from gleanery.security.vault import encrypted_length
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.security.vault import encrypted_length
+from gleanery.service.resources.access.organizations import find_grant
+from gleanery.service.resources.outputs import grid_pages, pages
 from gleanery.service.resources.outputs.models import OutputFilters, OutputQuery
-from gleanery.storage import paging
-from gleanery.storage.database import Database, Row
-from gleanery.storage.engines import open_engine
-from gleanery.storage.organizations import find_grant
-from gleanery.storage.outputs import grid_pages, pages
-from gleanery.storage.paging import ListPage, ListQuery, PageLimits
-from gleanery.storage.sessions.cookies import COOKIES
-from gleanery.storage.sessions.kinds import RecordKind
-from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
+from gleanery.service.resources.sessions.cookies import COOKIES
+from gleanery.service.resources.sessions.kinds import RecordKind
+from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
+from gleanery.service.resources.sessions.state_models import (
+    DEFAULT_PROFILE,
+    Cookie,
+    LocalStorageEntry,
+)
+from gleanery.service.storage import paging
+from gleanery.service.storage.database import Database, Row
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.paging import ListPage, ListQuery, PageLimits
 from tests.support.outputs import output
 from tests.support.service import Client, Service
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage.database import Engine
-from gleanery.storage.engines import open_engine
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.database import Engine
+from gleanery.service.storage.engines import open_engine
 from tests.support.console_http import credentials, on_engine, sign_in
 from tests.support.files import upload
 from tests.support.outputs import output

@@ -18,19 +18,19 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.api.app import build_app
-from gleanery.errors import SettingsError, Unavailable
-from gleanery.settings import Settings
-from gleanery.storage import migrations
-from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import create_engine, open_engine
-from gleanery.storage.postgres import pool
-from gleanery.storage.postgres.citus.transactions import (
+from gleanery.service.application import build_app
+from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage import migrations
+from gleanery.service.storage.database import Engine, Transaction
+from gleanery.service.storage.engines import create_engine, open_engine
+from gleanery.service.storage.postgres import pool
+from gleanery.service.storage.postgres.citus.transactions import (
     MoreIdsNeeded,
     ReservedIds,
     ShardTransaction,
 )
-from gleanery.storage.postgres.schema import ONE_MIGRATION
+from gleanery.service.storage.postgres.schema import ONE_MIGRATION
 from tests.support.databases import run_script
 from tests.support.process import database_options, environment
 from tests.support.program_copies import with_migration
@@ -96,7 +96,7 @@ def test_the_sum_of_the_migrations_is_the_schema(
 
     one = with_database(fresh_settings(engine, request, tmp_path / "one"), migrated)
     written_down = fresh_settings(engine, request, tmp_path / "two")
-    sql = files("gleanery.storage").joinpath("schema", f"{engine}.sql").read_text()
+    sql = files("gleanery.service.storage").joinpath("schema", f"{engine}.sql").read_text()
     run_script(written_down, sql)
     two = with_database(written_down, schema_of)
     assert one == two
@@ -456,7 +456,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 ) -> None:
     import apsw
 
-    from gleanery.storage.sqlite import connections as sqlite
+    from gleanery.service.storage.sqlite import connections as sqlite
 
     monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 100)
     settings = Settings(data=tmp_path)
@@ -497,7 +497,7 @@ def test_tenants_take_turns_with_large_reads(tmp_path: Path) -> None:
 def test_a_writer_waits_for_a_limited_time(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gleanery.storage.postgres import database
+    from gleanery.service.storage.postgres import database
 
     monkeypatch.setattr(database, "_QUEUE_SECONDS", 0.1)
     settings = fresh_settings("postgres", request, tmp_path)
@@ -625,7 +625,7 @@ def test_a_lost_idle_connection_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
     has_rested_too_long: bool,
 ) -> None:
-    from gleanery.storage.postgres import pool as postgres
+    from gleanery.service.storage.postgres import pool as postgres
 
     settings = fresh_settings("postgres", request, tmp_path)
     if has_rested_too_long:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gleanery.storage.history.field_changes import MAX_FIELDS, compare
-from gleanery.values import json_text
+from gleanery.service.foundation.values import json_text
+from gleanery.service.resources.history.field_changes import MAX_FIELDS, compare
 from tests.support.fields import apply, same
 
 NAMES = st.sampled_from(

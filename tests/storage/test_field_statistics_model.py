@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gleanery.storage.statistics import documents
+from gleanery.service.resources.fields import documents
 from tests.support.console import ConsoleClient
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.postgres.transactions import PostgresTransaction
-from gleanery.storage.sqlite.database import SqliteDatabase
-from gleanery.storage.sqlite.writer import _SqliteTransaction
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.storage.postgres.database import PostgresDatabase
+from gleanery.service.storage.postgres.transactions import PostgresTransaction
+from gleanery.service.storage.sqlite.database import SqliteDatabase
+from gleanery.service.storage.sqlite.writer import _SqliteTransaction
 from tests.support.calls import note_calls
 from tests.support.locks import LockHolder
 from tests.support.outputs import output

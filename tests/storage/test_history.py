@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.values import timestamps
+from gleanery.service.foundation.values import timestamps
 from tests.support.bulk_jobs import create_bulk_job, run_bulk_job_step
 from tests.support.history import read_rows, stored_history, stored_segments
 from tests.support.outputs import output

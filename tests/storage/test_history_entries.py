@@ -9,18 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gleanery.models import batches
+from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.resources.history import entries
+from gleanery.service.resources.history.entries import CorruptHistory, Entry, Version
+from gleanery.service.resources.outputs import batches, rows
+from gleanery.service.resources.outputs.hashes import IdentityHasher
 from gleanery.service.resources.outputs.models import Output
-from gleanery.storage import paging
-from gleanery.storage.group_lock import IDENTITY_FORMAT
-from gleanery.storage.history import entries
-from gleanery.storage.history.entries import CorruptHistory, Entry, Version
-from gleanery.storage.outputs import rows
-from gleanery.storage.outputs.hashes import IdentityHasher
-from gleanery.storage.outputs.preparation import PreparedOutput, prepare
-from gleanery.storage.outputs.rows import OutputRow
-from gleanery.storage.outputs.rules import Rules
-from gleanery.values import json_text, timestamps
+from gleanery.service.resources.outputs.preparation import PreparedOutput, prepare
+from gleanery.service.resources.outputs.rows import OutputRow
+from gleanery.service.resources.outputs.rules import Rules
+from gleanery.service.storage import paging
+from gleanery.service.storage.group_lock import IDENTITY_FORMAT
 from tests.values.test_parsing import JSON_VALUES
 
 SEQ = 1_700_000_000_123_456

@@ -18,8 +18,8 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from gleanery.api.app import OPERATIONS
-from gleanery.api.operation import Operation
+from gleanery.service.api.operation import Operation
+from gleanery.service.application import OPERATIONS
 from tests.support.service import Client, Service
 from tests.support.tenants import Names, create_one_of_everything, unused_names
 

@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
-from gleanery.errors import Unavailable
-from gleanery.storage.database import Subscription
-from gleanery.storage.postgres import listener, row_security
-from gleanery.storage.postgres.listener import POSTGRES_CHANNEL, Listener
+from gleanery.service.foundation.errors import Unavailable
+from gleanery.service.storage.database import Subscription
+from gleanery.service.storage.postgres import listener, row_security
+from gleanery.service.storage.postgres.listener import POSTGRES_CHANNEL, Listener
 from tests.support.forwarder import Forwarder
 from tests.support.postgres_server import PostgresServer
 from tests.support.waiting import TIMEOUT_SECONDS

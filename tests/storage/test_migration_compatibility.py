@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.storage import migrations
-from gleanery.storage.database import SchemaState
-from gleanery.storage.engines import open_engine
+from gleanery.service.storage import migrations
+from gleanery.service.storage.database import SchemaState
+from gleanery.service.storage.engines import open_engine
 from tests.support.migration_rules import not_additive
 from tests.support.settings import fresh_settings
 

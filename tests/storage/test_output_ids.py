@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gleanery.storage.outputs.exports import OutputIds
+from gleanery.service.resources.exports.snapshots import OutputIds
 
 pytestmark = pytest.mark.thorough
 

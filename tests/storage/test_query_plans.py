@@ -18,17 +18,13 @@ import apsw
 import asyncpg
 import pytest
 
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import audit, group_lock, tenancy
-from gleanery.storage.database import Statement
-from gleanery.storage.engines import create_engine
-from gleanery.storage.groups import catalog, overview, waiting
-from gleanery.storage.outputs import apply, approved_view, rows
-from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.postgres.transactions import over_arrays, to_postgres
-from gleanery.storage.reviews import job_history, reading
-from gleanery.storage.sessions import (
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.start import prepare
+from gleanery.service.resources.audit import log
+from gleanery.service.resources.groups import catalog, overview, waiting
+from gleanery.service.resources.outputs import apply, approved_view, rows
+from gleanery.service.resources.reviews import job_history, reading
+from gleanery.service.resources.sessions import (
     cookies,
     expiring,
     local_storage,
@@ -36,8 +32,13 @@ from gleanery.storage.sessions import (
     summaries,
     whole_records,
 )
-from gleanery.storage.sessions.kinds import RecordKind
-from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
+from gleanery.service.resources.sessions.kinds import RecordKind
+from gleanery.service.storage import group_lock, tenancy
+from gleanery.service.storage.database import Statement
+from gleanery.service.storage.engines import create_engine
+from gleanery.service.storage.postgres.database import PostgresDatabase
+from gleanery.service.storage.postgres.transactions import over_arrays, to_postgres
+from gleanery.service.storage.sqlite.statements import for_key_array, to_sqlite
 from tests.support.batches import batches
 from tests.support.databases import open_sqlite, undo_newest_migration
 from tests.support.outputs import output
@@ -337,7 +338,7 @@ def test_an_array_of_keys_is_looked_up_key_by_key(planner: Planner, name: str) -
 
 
 def test_a_page_of_the_audit_log_is_a_seek(planner: Planner) -> None:
-    found = planner.plan(audit._PAGE)
+    found = planner.plan(log._PAGE)
     assert [access.bounds for access in found.of("audit_log")] == [{"organization_id=", "id>"}]
     assert not found.sorts
 

@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gleanery.client.sessions import model
-from gleanery.models.session_state import Cookie, LocalStorageEntry
-from gleanery.security import tokens
-from gleanery.security.tokens import COMMAND_LINE
-from gleanery.security.vault import Vault, open_vault
-from gleanery.settings import Settings
-from gleanery.storage.database import Database, Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.organizations import find_grant
-from gleanery.storage.sessions import cookies, local_storage, records, whole_records
-from gleanery.storage.sessions.cookies import COOKIES
-from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
-from gleanery.storage.sessions.records import Filter
-from gleanery.values import timestamps
-from gleanery.values.hashing import hash_parts
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.security.tokens import COMMAND_LINE
+from gleanery.service.foundation.security.vault import Vault, open_vault
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.resources.access.organizations import find_grant
+from gleanery.service.resources.sessions import cookies, local_storage, records, whole_records
+from gleanery.service.resources.sessions.cookies import COOKIES
+from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
+from gleanery.service.resources.sessions.records import Filter
+from gleanery.service.resources.sessions.state_models import Cookie, LocalStorageEntry
+from gleanery.service.storage.database import Database, Transaction
+from gleanery.service.storage.engines import open_engine
+from gleanery.sessions import model
 from tests.support.databases import execute_sql, run_script, undo_migrations
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings

@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
-from gleanery.errors import Unavailable
-from gleanery.settings import Settings
-from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres import connecting, pool
+from gleanery.service.foundation.errors import Unavailable
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.database import Engine, Transaction
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.postgres import connecting, pool
 from tests.support.forwarder import Forwarder
 from tests.support.settings import fresh_settings
 from tests.support.waiting import TIMEOUT_SECONDS

@@ -10,9 +10,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage.sqlite import space
-from gleanery.values import timestamps
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.storage.sqlite import space
 from tests.support.process import gleanery_in_process, run_successfully
 from tests.support.service import Client, Service
 from tests.support.waiting import wait_until

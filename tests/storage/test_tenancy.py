@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
-from gleanery.errors import SettingsError
-from gleanery.server.start import prepare
-from gleanery.settings import Settings
-from gleanery.storage import migrations, tenancy, usage
-from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.files import records as file_records
-from gleanery.storage.groups import catalog
-from gleanery.storage.reviews import reading
-from gleanery.storage.sessions import cookies
-from gleanery.storage.sessions.kinds import RecordKind
-from gleanery.storage.sqlite.statements import for_key_array
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.start import prepare
+from gleanery.service.resources.files import records as file_records
+from gleanery.service.resources.groups import catalog
+from gleanery.service.resources.reviews import reading
+from gleanery.service.resources.sessions import cookies
+from gleanery.service.resources.sessions.kinds import RecordKind
+from gleanery.service.storage import migrations, tenancy, usage
+from gleanery.service.storage.database import Engine, Transaction
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.sqlite.statements import for_key_array
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.statements import statements, storage_modules

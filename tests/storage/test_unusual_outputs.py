@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gleanery.scheduling.fair_shares import FairThread
-from gleanery.security import tokens
-from gleanery.storage import group_lock
-from gleanery.storage.engines import open_engine
-from gleanery.storage.organizations import find_grant
-from gleanery.storage.statistics.unusual import UnusualOutput, unusual_outputs
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.security import tokens
+from gleanery.service.resources.access.organizations import find_grant
+from gleanery.service.resources.fields.unusual import UnusualOutput, unusual_outputs
+from gleanery.service.storage import group_lock
+from gleanery.service.storage.engines import open_engine
 from tests.support.outputs import output
 from tests.support.service import Client, Service
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gleanery.storage import audit, group_lock
-from gleanery.storage.postgres.citus import statements
+from gleanery.service.resources.audit import log
+from gleanery.service.storage import group_lock
+from gleanery.service.storage.postgres.citus import statements
 
 _JOBS = "INSERT INTO jobs (organization_id, name, state) VALUES ($1, $2, $3) RETURNING id"
 
@@ -30,7 +31,7 @@ def test_a_row_that_two_sets_change_needs_two_statements() -> None:
     sets = [(7, 1, "Germany", 1)] * 4
     assert statements.split_into_rows(group_lock._SAVE_COUNTRY, sets) == ((), sets)
     positions = [(7, 1000)] * 4
-    assert statements.split_into_rows(audit._NEXT_ID, positions) == ((), positions)
+    assert statements.split_into_rows(log._NEXT_ID, positions) == ((), positions)
     others = [(7, 1, country, 1) for country in ("Germany", "France", "Japan", "India")]
     assert len(statements.split_into_rows(group_lock._SAVE_COUNTRY, others)[0]) == 1
 

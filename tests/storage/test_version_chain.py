@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from gleanery.storage.history import entries
-from gleanery.storage.history.entries import Version
-from gleanery.storage.history.reading import NOT_REPLACED, Chain, ChainEnd, Limits, keep_whole
-from gleanery.storage.history.version_at import VersionSearch
-from gleanery.storage.paging import mutable_suffix
+from gleanery.service.resources.history import entries
+from gleanery.service.resources.history.entries import Version
+from gleanery.service.resources.history.reading import (
+    NOT_REPLACED,
+    Chain,
+    ChainEnd,
+    Limits,
+    keep_whole,
+)
+from gleanery.service.resources.history.version_at import VersionSearch
+from gleanery.service.storage.paging import mutable_suffix
 
 LIMITS = Limits(keep_versions=20, keep_days=90, now=0)
 

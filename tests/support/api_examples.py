@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gleanery.api.app import OPERATIONS
-from gleanery.api.operation import Example
+from gleanery.service.api.operation import Example
+from gleanery.service.application import OPERATIONS
 
 _BY_NAME = {
     handler.__name__: example

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from gleanery.security import tokens
-from gleanery.storage import group_lock
-from gleanery.storage.bulk_jobs import jobs as bulk_jobs
-from gleanery.storage.database import Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.group_lock import LockedGroup
-from gleanery.storage.organizations import find_grant
-from gleanery.values import timestamps
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access.organizations import find_grant
+from gleanery.service.resources.outputs import bulk_jobs
+from gleanery.service.storage import group_lock
+from gleanery.service.storage.database import Transaction
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.group_lock import LockedGroup
 from tests.support.service import Service
 
 

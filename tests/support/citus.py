@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage.engines import create_engine
-from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage.engines import create_engine
+from gleanery.service.storage.postgres.database import PostgresDatabase
 from tests.support.postgres_versions import InstalledServer, installed, server_of_programs
 
 VARIABLE = "GLEANERY_TEST_CITUS"

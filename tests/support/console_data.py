@@ -7,7 +7,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from gleanery.console import assets
+from gleanery.service.console import assets
 from tests.support.service import Client
 
 _PIXEL = base64.b64decode(

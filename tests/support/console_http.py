@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from gleanery.settings import Settings
-from gleanery.storage import login_links, organizations
-from gleanery.storage.database import Engine
-from gleanery.storage.engines import open_engine
-from gleanery.values import timestamps
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access import login_links, organizations
+from gleanery.service.storage.database import Engine
+from gleanery.service.storage.engines import open_engine
 from tests.support.console import PERSON
 from tests.support.service import Client
 

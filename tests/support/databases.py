@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import apsw
 import asyncpg
 
-from gleanery.settings import Settings
-from gleanery.storage import migrations
-from gleanery.storage.database import Transaction
-from gleanery.storage.engines import open_engine
-from gleanery.storage.postgres.citus.statements import split_script
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage import migrations
+from gleanery.service.storage.database import Transaction
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.postgres.citus.statements import split_script
 from tests.support.citus import citus_workers
 
 _BUSY_TIMEOUT_MS = 10_000

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gleanery.values import json_text
+from gleanery.service.foundation.values import json_text
 
 STEP = re.compile(r'\.?([^.\[\]"\\$\s][^.\[\]"\\\s]*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 

@@ -6,11 +6,11 @@ import asyncio
 import json
 from typing import Any, NamedTuple
 
-from gleanery.security import tokens
-from gleanery.storage.engines import open_engine
-from gleanery.storage.history import entries
-from gleanery.storage.history.entries import Version
-from gleanery.storage.organizations import find_grant
+from gleanery.service.foundation.security import tokens
+from gleanery.service.resources.access.organizations import find_grant
+from gleanery.service.resources.history import entries
+from gleanery.service.resources.history.entries import Version
+from gleanery.service.storage.engines import open_engine
 from tests.support.service import Client, Service
 
 _CURRENT = "SELECT item, approved FROM outputs WHERE organization_id = $1 AND identity = $2"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from gleanery.storage.database import Transaction
-from gleanery.storage.engines import open_engine
+from gleanery.service.storage.database import Transaction
+from gleanery.service.storage.engines import open_engine
 from tests.support.service import Service
 from tests.support.waiting import TIMEOUT_SECONDS
 

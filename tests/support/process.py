@@ -21,8 +21,8 @@ import httpx2
 import pytest
 
 from gleanery.cli import main
-from gleanery.security.tokens import SCOPES
-from gleanery.settings import Settings
+from gleanery.service.foundation.security.tokens import SCOPES
+from gleanery.service.foundation.settings import Settings
 from tests.support.service import NO_TLS, SECRET_KEY, Service
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
@@ -189,7 +189,7 @@ class Running:
 
     def workers(self) -> list[int]:
         """Process ids of the workers."""
-        return children(self.process.pid, b"gleanery.server.worker")
+        return children(self.process.pid, b"gleanery.service.processes.worker")
 
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:

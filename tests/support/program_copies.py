@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import gleanery
-from gleanery.storage import migrations
+from gleanery.service.storage import migrations
 
 
 def this_program() -> Path:

@@ -15,19 +15,19 @@ from typing import Any, Protocol
 import httpx2
 import uvloop
 
-from gleanery.api.app import App, build_app
-from gleanery.blobs import open_blobs
-from gleanery.security import tokens
-from gleanery.server.certificates import open_certificates
-from gleanery.server.start import bound, prepare
-from gleanery.server.worker import Worker
-from gleanery.settings import Settings
-from gleanery.storage import organizations
-from gleanery.storage.database import Engine
-from gleanery.storage.engines import open_engine
-from gleanery.storage.maintenance import retention
-from gleanery.storage.maintenance.clock_guard import Reading, SweepClock
-from gleanery.values import timestamps
+from gleanery.service.application import App, build_app
+from gleanery.service.foundation.blobs import open_blobs
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.maintenance import retention
+from gleanery.service.maintenance.clock_guard import Reading, SweepClock
+from gleanery.service.processes.certificates import open_certificates
+from gleanery.service.processes.start import bound, prepare
+from gleanery.service.processes.worker import Worker
+from gleanery.service.resources.access import organizations
+from gleanery.service.storage.database import Engine
+from gleanery.service.storage.engines import open_engine
 from tests.support.waiting import TIMEOUT_SECONDS
 
 EVERY_SCOPE = frozenset(tokens.SCOPES)

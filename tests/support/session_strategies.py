@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from gleanery.client.sessions import Cookie, PartitionKey, SessionState, StorageEntry
-from gleanery.client.sessions.model import MAX_EXPIRES
+from gleanery.sessions import Cookie, PartitionKey, SessionState, StorageEntry
+from gleanery.sessions.model import MAX_EXPIRES
 
 MAX_RECORDS = 3
 LARGE = 4096

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from gleanery import storage
-from gleanery.storage.database import Sql, Statement
-from gleanery.storage.outputs import search
-from gleanery.storage.outputs.changes import FeedSource
-from gleanery.storage.sessions.kinds import RecordKind
+from gleanery.service import storage
+from gleanery.service.resources.changes.feed import FeedSource
+from gleanery.service.resources.outputs import search
+from gleanery.service.resources.sessions.kinds import RecordKind
+from gleanery.service.storage.database import Sql, Statement
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
 FILTERS_OF_VIEW = FILTERS[:-1]
@@ -28,8 +28,11 @@ _NO_QUERIES = (
 
 def storage_modules() -> Iterator[tuple[str, ModuleType]]:
     """Every module of the storage package, by its name inside the package."""
-    for module in pkgutil.walk_packages(storage.__path__, "gleanery.storage."):
-        yield module.name.removeprefix("gleanery.storage."), importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(storage.__path__, "gleanery.service.storage."):
+        yield (
+            module.name.removeprefix("gleanery.service.storage."),
+            importlib.import_module(module.name),
+        )
 
 
 def page_statements() -> dict[tuple[str, ...], Sql]:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gleanery.client.sessions import hostnames
-from gleanery.values import countries, hashing, json_text, timestamps
+from gleanery.service.foundation.values import countries, hashing, json_text, timestamps
+from gleanery.sessions import hostnames
 
 JSON_VALUES = st.recursive(
     st.none()

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gleanery.client.sessions import hostnames
-from gleanery.storage.group_lock import FIRST_SEQ
-from gleanery.storage.outputs.positions import Position
-from gleanery.values import json_text, timestamps
+from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.resources.outputs.positions import Position
+from gleanery.service.storage.group_lock import FIRST_SEQ
+from gleanery.sessions import hostnames
 from tests.support.service import Client, Service
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))

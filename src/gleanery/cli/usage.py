@@ -9,9 +9,9 @@ from typing import Any
 
 import typer
 
-from gleanery.errors import SettingsError
-from gleanery.settings import table
-from gleanery.values import suggestions
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.settings import table
+from gleanery.service.foundation.values import suggestions
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """Typer's error for a wrong command line; Typer does not export its name."""

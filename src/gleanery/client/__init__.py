@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.exports import ExportError, ExportFailed, ExportReport, InvalidExport
     from gleanery.client.files import FileChanged
     from gleanery.client.models import (
         Change,
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
         WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
+    from gleanery.tables import ExportError, ExportFailed, ExportReport, InvalidExport
 
 _MODULES = {
     "gleanery.client._async.client": ["AsyncClient"],
@@ -114,7 +114,7 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "gleanery.client.exports": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
+    "gleanery.tables": ["ExportError", "ExportFailed", "ExportReport", "InvalidExport"],
     "gleanery.client.files": ["FileChanged"],
     "gleanery.client.models": [
         "Change",
@@ -238,7 +238,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "sessions":
-        return import_module("gleanery.client.sessions")
+        return import_module("gleanery.sessions")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF[name]), name)

@@ -182,7 +182,7 @@ class ChangedLease(Struct, frozen=True, gc=False, kw_only=True):
 
 
 if TYPE_CHECKING:
-    from gleanery.client.sessions import ReadResult, SessionState, WriteResult
+    from gleanery.sessions import ReadResult, SessionState, WriteResult
 
     class SupportsRead(Protocol):
         """Open file."""
@@ -265,7 +265,7 @@ class PreparedDocument(NamedTuple):
 
     def to_value(self) -> Any:
         """Return the document as a JSON value or a text, for a member of a body."""
-        from gleanery.client.sessions import document
+        from gleanery.sessions import document
 
         parsed = document.parse(self.content)
         return parsed.value if parsed.is_json else parsed.text
@@ -277,7 +277,7 @@ def prepare(given: Any, format_: str, url: str | None) -> PreparedDocument:
     ``url`` is the page of the cookies of a jar that have no domain. Only a state and a jar are
     converted: the service keeps the fields of stored cookies that the format of a document lacks.
     """
-    from gleanery.client import sessions
+    from gleanery import sessions
 
     jar = getattr(given, "jar", given)
     if isinstance(jar, CookieJar):
@@ -293,7 +293,7 @@ def prepare(given: Any, format_: str, url: str | None) -> PreparedDocument:
 
 
 def _convert(state: SessionState | ReadResult, losses: Sequence[object]) -> PreparedDocument:
-    from gleanery.client import sessions
+    from gleanery import sessions
 
     written: WriteResult = sessions.write(state, LOSSLESS_FORMAT)
     sentences = tuple(str(loss) for loss in (*losses, *written.losses))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gleanery.security.tokens import SCOPES, Actor
-from gleanery.storage import audit
-from gleanery.storage.database import Engine, Transaction
-from gleanery.values import timestamps
+from gleanery.service.foundation.security.tokens import SCOPES, Actor
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.audit import log
+from gleanery.service.storage.database import Engine, Transaction
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.console_http import on_engine
 from tests.support.outputs import output
@@ -36,7 +36,7 @@ def append(service: Service, organization_id: int, count: int, action: Any = "ge
         async def work(transaction: Transaction) -> None:
             for _ in range(count):
                 actor = Actor(None, None, "Carla")
-                await audit.append(transaction, actor, timestamps.now(), action, {"records": 1})
+                await log.append(transaction, actor, timestamps.now(), action, {"records": 1})
 
         await engine.for_tenant(organization_id).write(work)
 

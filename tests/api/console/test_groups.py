@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage import group_lock
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.storage import group_lock
 from tests.support.console import ConsoleClient
 from tests.support.outputs import output
 from tests.support.service import DAY, Client, Clock, Service

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gleanery.settings import Settings
-from gleanery.storage.groups import waiting
-from gleanery.storage.sessions import expiring
-from gleanery.values import timestamps
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.groups import waiting
+from gleanery.service.resources.sessions import expiring
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gleanery.security import console_login, tokens
-from gleanery.storage import console_sessions, login_links
-from gleanery.storage.maintenance import restore
-from gleanery.values import timestamps
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.maintenance import restore
+from gleanery.service.resources.access import console_sessions, login_links, login_secrets
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.console_http import OWN_PAGE, credentials, new_link, on_engine, revoke, sign_in
 from tests.support.service import DAY, Client, Clock, Service
@@ -169,10 +169,10 @@ def test_a_cookie_from_before_the_login_is_never_adopted(
     service: Service, stranger: Client, token: str
 ) -> None:
     """Session fixation: the attacker knows the cookie and the key that the browser had."""
-    planted = console_login.new_secret()
+    planted = login_secrets.new_secret()
     headers = OWN_PAGE | {
-        "Cookie": f"{console_login.cookie_name(service.settings.address)}={planted}",
-        "Gleanery-Session-Key": console_login.new_secret(),
+        "Cookie": f"{login_secrets.cookie_name(service.settings.address)}={planted}",
+        "Gleanery-Session-Key": login_secrets.new_secret(),
     }
     body = {"token": token, "person": PERSON}
     answer = stranger.post("/console/api/login", json=body, headers=headers)
@@ -441,7 +441,7 @@ def test_an_expired_link_and_one_of_a_revoked_token_do_not_work(
     link = new_link(service.settings, token_id)
     revoke(service.settings, token_id)
     assert sign_in(stranger, link=link).status_code == 401
-    assert sign_in(stranger, link=console_login.new_secret()).status_code == 401
+    assert sign_in(stranger, link=login_secrets.new_secret()).status_code == 401
 
 
 # --- confirmation ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.outputs import search
+from gleanery.service.resources.outputs import search
 from tests.support.console import ConsoleClient
 from tests.support.files import store_file
 from tests.support.outputs import output

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.api.console import sample as console_sample
-from gleanery.storage.reviews.sample import SampledOutput
+from gleanery.service.resources.reviews import console_sample
+from gleanery.service.resources.reviews.sample import SampledOutput
 from tests.support.api_examples import EXAMPLES
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output

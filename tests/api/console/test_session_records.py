@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.storage.sessions import record_listing
+from gleanery.service.resources.sessions import record_listing
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.service import Client, Service
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.security import tokens as all_tokens
-from gleanery.values import timestamps
+from gleanery.service.foundation.security import tokens as all_tokens
+from gleanery.service.foundation.values import timestamps
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.service import Clock, Service
 

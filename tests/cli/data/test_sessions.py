@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.client.sessions import FORMATS
+from gleanery.sessions import FORMATS
 from tests.cli.data.conftest import CommandLine
 from tests.support.databases import execute_sql
 from tests.support.process import environment

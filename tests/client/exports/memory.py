@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gleanery.client.exports import open_export
+from gleanery.tables import open_export
 from tests.client.exports.outputs import output
 
 _LARGE = 30_000_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
-from gleanery.client.exports import ExportFailed, InvalidExport, open_export
+from gleanery.tables import ExportFailed, InvalidExport, open_export
 from tests.client.exports.outputs import output
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_a_block_without_finish_leaves_no_file(tmp_path: Path) -> None:
 
 _KILLED = """
 import os, signal, sys
-from gleanery.client.exports import open_export
+from gleanery.tables import open_export
 from tests.client.exports.outputs import output
 
 export = open_export(sys.argv[1], "parquet")
@@ -163,7 +163,7 @@ def test_a_full_disk_is_reported() -> None:
 @pytest.mark.thorough
 def test_standard_output_gets_the_bytes() -> None:
     program = (
-        "from gleanery.client.exports import open_export\n"
+        "from gleanery.tables import open_export\n"
         "with open_export('-', 'jsonl') as export:\n"
         "    export.write([b'{\"id\":1}'])\n"
         "    export.finish()\n"
@@ -180,7 +180,7 @@ def test_a_table_goes_to_any_destination(
     """Its temporary files are in the folder for such files, and none is left."""
     program = (
         "import sys\n"
-        "from gleanery.client.exports import open_export\n"
+        "from gleanery.tables import open_export\n"
         "target, format_, item = sys.argv[1:]\n"
         "with open_export(target, format_) as export:\n"
         "    export.write([item.encode()])\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from gleanery.client.exports.arrow import BatchReader, FrameBuilder
+from gleanery.tables.arrow import BatchReader, FrameBuilder
 from tests.client.exports.outputs import output
 
 _PAGES = [

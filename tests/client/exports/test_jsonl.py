@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gleanery.client.exports import ExportFailed, InvalidExport, open_export
+from gleanery.tables import ExportFailed, InvalidExport, open_export
 from tests.client.exports.outputs import output
 
 

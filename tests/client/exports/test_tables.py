@@ -14,15 +14,8 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from gleanery.client.exports import (
-    ExportFailed,
-    ExportReport,
-    destinations,
-    open_export,
-    parquet,
-    table,
-)
-from gleanery.client.exports.destinations import TemporaryFile
+from gleanery.tables import ExportFailed, ExportReport, destinations, open_export, parquet, table
+from gleanery.tables.destinations import TemporaryFile
 from tests.client.exports.outputs import output
 from tests.client.exports.reading import READERS, read_csv, read_parquet
 
@@ -259,7 +252,7 @@ def test_a_missing_library_is_named(tmp_path: Path, module: str, extra: str, cal
 import sys
 sys.modules[{module!r}] = None
 from gleanery import Client
-from gleanery.client.exports import InvalidExport, open_export
+from gleanery.tables import InvalidExport, open_export
 path = sys.argv[1]
 try:
     {call}

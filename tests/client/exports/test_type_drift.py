@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gleanery.client.exports import ExportReport, open_export, parquet
+from gleanery.tables import ExportReport, open_export, parquet
 from tests.client.exports.outputs import output, raw_object
 from tests.client.exports.reading import (
     READERS,

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from gleanery.client import sessions
-from gleanery.client.sessions import Cookie, Loss, SessionState
-from gleanery.client.sessions.cookiejar import from_cookiejar, to_cookiejar
-from gleanery.client.sessions.document import Format
-from gleanery.client.sessions.formats import FORMATS
+from gleanery import sessions
+from gleanery.sessions import Cookie, Loss, SessionState
+from gleanery.sessions.cookiejar import from_cookiejar, to_cookiejar
+from gleanery.sessions.document import Format
+from gleanery.sessions.formats import FORMATS
 from tests.support.session_strategies import URLS, number_of, states
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "20"))

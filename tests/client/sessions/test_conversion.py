@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import gleanery
-from gleanery.client import sessions
-from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, SessionState
-from gleanery.client.sessions.conversion import _reduce
-from gleanery.client.sessions.document import JSON
-from gleanery.client.sessions.errors import Losses
-from gleanery.client.sessions.formats import FORMATS
+from gleanery import sessions
+from gleanery.sessions import Cookie, InvalidSession, PartitionKey, SessionState
+from gleanery.sessions.conversion import _reduce
+from gleanery.sessions.document import JSON
+from gleanery.sessions.errors import Losses
+from gleanery.sessions.formats import FORMATS
 
 COOKIE = Cookie("n", "v", "shop.example")
 PARTITION = PartitionKey("https://shop.example", has_cross_site_ancestor=False)

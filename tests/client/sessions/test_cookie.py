@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, SessionState, read, write
+from gleanery.sessions import Cookie, InvalidSession, PartitionKey, SessionState, read, write
 
 _URL = "https://www.shop.example/account/orders"
 _HOST = "www.shop.example"

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.client.sessions import (
-    Cookie,
-    InvalidSession,
-    PartitionKey,
-    SessionState,
-    read,
-    write,
-)
+from gleanery.sessions import Cookie, InvalidSession, PartitionKey, SessionState, read, write
 
 _HOST = "shop.example"
 _RECORD: dict[str, Any] = {"name": "n", "value": "v", "domain": _HOST, "path": "/"}

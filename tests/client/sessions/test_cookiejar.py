@@ -13,13 +13,7 @@ import httpx2
 import pytest
 import requests
 
-from gleanery.client.sessions import (
-    Cookie,
-    InvalidSession,
-    SessionState,
-    from_cookiejar,
-    to_cookiejar,
-)
+from gleanery.sessions import Cookie, InvalidSession, SessionState, from_cookiejar, to_cookiejar
 from tests.client.sessions import cookie_server
 
 _HOST = "shop.example"

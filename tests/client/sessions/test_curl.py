@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from gleanery.client.sessions import Cookie, InvalidSession, SessionState, read, write
+from gleanery.sessions import Cookie, InvalidSession, SessionState, read, write
 from tests.client.sessions import cookie_server
 
 _URL = "https://shop.example/account?a[]=1&b='2'"

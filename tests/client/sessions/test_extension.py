@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.client.sessions import Cookie, PartitionKey, SessionState, read, write
+from gleanery.sessions import Cookie, PartitionKey, SessionState, read, write
 
 _HOST = "shop.example"
 _SITE = "https://top.example"

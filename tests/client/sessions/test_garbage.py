@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from fuzz.session_documents import HOST, READERS, SECRET, STATE, URL, check
-from gleanery.client import sessions
-from gleanery.client.sessions import FORMATS, Cookie, InvalidSession, SessionState
+from gleanery import sessions
+from gleanery.sessions import FORMATS, Cookie, InvalidSession, SessionState
 from tests.support.session_strategies import damaged_texts
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "15"))

@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.client.sessions import (
-    Cookie,
-    InvalidSession,
-    PartitionKey,
-    SessionState,
-    read,
-    write,
-)
-from gleanery.client.sessions.model import MAX_EXPIRES
+from gleanery.sessions import Cookie, InvalidSession, PartitionKey, SessionState, read, write
+from gleanery.sessions.model import MAX_EXPIRES
 
 _URL = "https://www.shop.example/account/login"
 _HOST = "www.shop.example"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, StorageEntry, hostnames
-from gleanery.client.sessions.model import normalize_origin, split_domain
+from gleanery.sessions import Cookie, InvalidSession, PartitionKey, StorageEntry, hostnames
+from gleanery.sessions.model import normalize_origin, split_domain
 
 COOKIE = Cookie("n", "v", "shop.example")
 ENTRY = StorageEntry("https://shop.example", "k", "v")

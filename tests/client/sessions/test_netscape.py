@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.client.sessions import Cookie, InvalidSession, SessionState, read, write
+from gleanery.sessions import Cookie, InvalidSession, SessionState, read, write
 from tests.client.sessions import cookie_server
 
 _HOST = "shop.example"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.client.sessions import (
+from gleanery.sessions import (
     Cookie,
     InvalidSession,
     PartitionKey,

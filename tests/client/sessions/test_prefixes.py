@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gleanery.client.sessions import Cookie, SessionState, read, write
+from gleanery.sessions import Cookie, SessionState, read, write
 
 _BEST = Cookie("n", "v", "shop.example", secure=True, http_only=True)
 _WEAKER = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gleanery.client.sessions import Cookie, InvalidSession, SessionState, read, write
+from gleanery.sessions import Cookie, InvalidSession, SessionState, read, write
 
 _COOKIE = Cookie("sid", "S3CRET", "shop.example", False, "/x", secure=True)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gleanery.client.sessions import Cookie, PartitionKey, SessionState, read, write
+from gleanery.sessions import Cookie, PartitionKey, SessionState, read, write
 
 _HOST = "shop.example"
 _OF_CHROMEDRIVER = [

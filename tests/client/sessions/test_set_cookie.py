@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gleanery.client.sessions import Cookie, InvalidSession, SessionState, read, write
-from gleanery.client.sessions.model import MAX_EXPIRES
+from gleanery.sessions import Cookie, InvalidSession, SessionState, read, write
+from gleanery.sessions.model import MAX_EXPIRES
 
 _URL = "https://www.shop.example/account/login"
 _HOST = "www.shop.example"

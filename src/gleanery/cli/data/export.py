@@ -16,13 +16,13 @@ from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals
-from gleanery.client.exports import ExportError, FormatName, InvalidExport, format_of
-from gleanery.client.exports.destinations import STANDARD_OUTPUT, is_device
+from gleanery.tables import ExportError, FormatName, InvalidExport, format_of
+from gleanery.tables.destinations import STANDARD_OUTPUT, is_device
 
 if TYPE_CHECKING:
     from gleanery.client import Client
-    from gleanery.client.exports import ExportReport, ExportWriter, Widening
     from gleanery.client.requests import OutputFilters
+    from gleanery.tables import ExportReport, ExportWriter, Widening
 
 app = typer.Typer()
 

@@ -19,7 +19,7 @@ from gleanery.client.errors import (
     TimedOut,
     Unauthorized,
 )
-from gleanery.errors import SettingsError
+from gleanery.service.foundation.errors import SettingsError
 
 FAILURE = 1
 USER_ERROR = 2

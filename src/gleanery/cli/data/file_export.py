@@ -17,9 +17,9 @@ from gleanery.cli.data.kept_outputs import KeptOutputs, Position
 from gleanery.cli.data.progress import Progress
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.errors import ClientError, CursorExpired
-from gleanery.client.exports import ExportReport, ExportWriter, open_export
-from gleanery.client.exports.destinations import open_destination
 from gleanery.client.requests import OutputFilters, describe_filters
+from gleanery.tables import ExportReport, ExportWriter, open_export
+from gleanery.tables.destinations import open_destination
 
 if TYPE_CHECKING:
     from gleanery.client import Client

@@ -15,11 +15,11 @@ import msgspec
 
 from gleanery.cli.data.failures import UserError
 from gleanery.cli.data.segments import short_name
-from gleanery.client.exports.destinations import open_locked
-from gleanery.client.exports.writer import ExportWriter, continue_lines
+from gleanery.tables.destinations import open_locked
+from gleanery.tables.writer import ExportWriter, continue_lines
 
 if TYPE_CHECKING:
-    from gleanery.client.exports.destinations import Destination
+    from gleanery.tables.destinations import Destination
 
 _PAGE_SIZE = 1000
 _SAVE_SECONDS = 5.0

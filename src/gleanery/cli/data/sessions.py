@@ -21,7 +21,7 @@ from gleanery.client.errors import ClientError, Invalid
 if TYPE_CHECKING:
     from gleanery.client import ImportResult, Lease, SessionExport
     from gleanery.client.session_models import ImportCounts, ImportedRecord, SessionSummary
-    from gleanery.client.sessions import WriteResult
+    from gleanery.sessions import WriteResult
 
 app = typer.Typer()
 sessions_app = typer.Typer(
@@ -191,7 +191,7 @@ def _print_losses(losses: Iterable[object]) -> None:
 @contextmanager
 def _invalid_as_user_error() -> Iterator[None]:
     """Let a session that cannot be converted be an error of the user, in the words of options."""
-    from gleanery.client.sessions import InvalidSession
+    from gleanery.sessions import InvalidSession
 
     try:
         yield
@@ -257,7 +257,7 @@ def export_session(
 
 
 def _is_empty(exported: SessionExport, page: str | None) -> bool:
-    from gleanery.client.sessions import InvalidSession, read
+    from gleanery.sessions import InvalidSession, read
 
     try:
         state = read(exported.content, exported.format, page).state
@@ -267,8 +267,8 @@ def _is_empty(exported: SessionExport, page: str | None) -> bool:
 
 
 def _write(output: str, content: bytes, overwrite: bool) -> None:
-    from gleanery.client.exports.destinations import open_destination
-    from gleanery.client.exports.errors import ExportFailed, InvalidExport
+    from gleanery.tables.destinations import open_destination
+    from gleanery.tables.errors import ExportFailed, InvalidExport
 
     try:
         destination = open_destination(output, overwrite, is_private=True)
@@ -401,7 +401,7 @@ def lease_session(
 
 
 def _require_format(format_: str) -> None:
-    from gleanery.client import sessions
+    from gleanery import sessions
 
     if format_ not in sessions.FORMATS:
         raise UserError(f"--format must be {FORMATS}")
@@ -440,13 +440,13 @@ def _run_leased(
 
 
 def _in_format(lease: Lease, format_: str, page: str | None) -> WriteResult:
-    from gleanery.client import sessions
+    from gleanery import sessions
     from gleanery.client.session_models import page_of
 
     return sessions.write(lease.state, format_, page or page_of(lease.domain))
 
 
 def _file_name(format_: str) -> str:
-    from gleanery.client import sessions
+    from gleanery import sessions
 
     return sessions.FORMATS[format_].file_name

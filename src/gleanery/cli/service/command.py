@@ -16,11 +16,11 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from gleanery.errors import SettingsError
-from gleanery.setting_rows import Setting
-from gleanery.settings import Settings, table
-from gleanery.storage.database import Engine
-from gleanery.storage.engines import open_engine
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.setting_rows import Setting
+from gleanery.service.foundation.settings import Settings, table
+from gleanery.service.storage.database import Engine
+from gleanery.service.storage.engines import open_engine
 
 Command = Callable[..., None]
 _WITH_DATABASE = ("pooling", "listen_database")

@@ -15,18 +15,18 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 import typer
 from rich.table import Table
 
-from gleanery.admin import backup, key_rotation, restore
 from gleanery.cli.service.command import confirmation, option, settings_options, with_database
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
-from gleanery.errors import SettingsError
-from gleanery.observability.progress import StartProgress
-from gleanery.security.vault import open_vault
-from gleanery.settings import Settings
-from gleanery.storage.database import Engine
-from gleanery.storage.maintenance import restore as restored_database
-from gleanery.storage.sqlite import space
-from gleanery.storage.sqlite.connections import lock_folder, require_file
-from gleanery.values import timestamps
+from gleanery.service.admin import backup, key_rotation, restore
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.observability.progress import StartProgress
+from gleanery.service.foundation.security.vault import open_vault
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.maintenance import restore as restored_database
+from gleanery.service.storage.database import Engine
+from gleanery.service.storage.sqlite import space
+from gleanery.service.storage.sqlite.connections import lock_folder, require_file
 
 app = typer.Typer()
 keys_app = typer.Typer(

@@ -17,7 +17,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gleanery.admin import organizations as admin
 from gleanery.cli.service.command import (
     check_name,
     confirmation,
@@ -26,14 +25,16 @@ from gleanery.cli.service.command import (
     with_database,
 )
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
-from gleanery.errors import NotFound, SettingsError
-from gleanery.security import console_login, tokens
-from gleanery.settings import Settings
-from gleanery.storage import login_links, organizations, usage
-from gleanery.storage.database import Database, Engine
-from gleanery.storage.maintenance import storage_bytes
-from gleanery.storage.organizations import Counts, ListedToken, NewToken
-from gleanery.values import timestamps
+from gleanery.service.admin import organizations as admin
+from gleanery.service.foundation.errors import NotFound, SettingsError
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.maintenance import storage_bytes
+from gleanery.service.resources.access import login_links, login_secrets, organizations
+from gleanery.service.resources.access.organizations import Counts, ListedToken, NewToken
+from gleanery.service.storage import usage
+from gleanery.service.storage.database import Database, Engine
 
 app = typer.Typer()
 organization_app = typer.Typer(help="List, rename and delete organizations.", no_args_is_help=True)
@@ -285,7 +286,7 @@ def create_login_link(
         return await login_links.create(engine, grant, person, now)
 
     secret = with_database(settings, create)
-    typer.echo(console_login.link_address(address, secret, person))
+    typer.echo(login_secrets.link_address(address, secret, person))
 
 
 def _parse_scopes(text: str) -> frozenset[str]:

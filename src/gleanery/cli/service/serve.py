@@ -23,12 +23,12 @@ from gleanery.cli.service.command import (
     with_database,
 )
 from gleanery.cli.terminal import progress_bars
-from gleanery.errors import SettingsError
-from gleanery.observability.progress import StartProgress
-from gleanery.server.start import bound, prepare, serve, serve_on
-from gleanery.settings import Settings
-from gleanery.storage import migrations
-from gleanery.storage.database import Engine, SchemaState
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.observability.progress import StartProgress
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.processes.start import bound, prepare, serve, serve_on
+from gleanery.service.storage import migrations
+from gleanery.service.storage.database import Engine, SchemaState
 
 app = typer.Typer()
 _DISTRIBUTED = "The organizations are distributed over the workers."
@@ -145,7 +145,7 @@ def demo_command(
 
 
 def _run_demo(settings: Settings) -> None:
-    from gleanery.admin import demo  # serve does not need the sample
+    from gleanery.service.admin import demo  # serve does not need the sample
 
     listener, settings = bound(settings, _FREE_PORT)
     is_new = not settings.sqlite_file.exists()

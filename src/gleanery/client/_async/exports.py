@@ -20,8 +20,8 @@ from gleanery.client.responses import Response
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from gleanery.client.exports import ExportReport, ExportWriter
     from gleanery.client.models import ExportLink
+    from gleanery.tables import ExportReport, ExportWriter
 
 _CHANGES_PER_PAGE = 1000
 
@@ -168,7 +168,7 @@ class AsyncExports:
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
-        from gleanery.client.exports import format_of, open_export
+        from gleanery.tables import format_of, open_export
 
         target = fspath(destination)
         writer = await run_in_thread(

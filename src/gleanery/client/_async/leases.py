@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
     from gleanery.client.session_models import AcquiredLease, ChangedLease, SessionDocument
-    from gleanery.client.sessions import SessionState
+    from gleanery.sessions import SessionState
 
 
 class AsyncLease:
@@ -105,8 +105,8 @@ class AsyncLease:
 
     @property
     def state(self) -> SessionState:
-        """Session as it was acquired, which ``gleanery.client.sessions`` converts."""
-        from gleanery.client import sessions
+        """Session as it was acquired, which ``gleanery.sessions`` converts."""
+        from gleanery import sessions
 
         return sessions.read(self.playwright(), "playwright").state
 
@@ -118,7 +118,7 @@ class AsyncLease:
 
     def cookiejar(self) -> CookieJar:
         """Return the acquired cookies for requests, httpx2, httpx and urllib."""
-        from gleanery.client import sessions
+        from gleanery import sessions
 
         content: CookieJar = sessions.to_cookiejar(self.state).content
         return content

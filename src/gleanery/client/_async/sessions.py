@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         StoredEntry,
         WriteCounts,
     )
-    from gleanery.client.sessions import SessionState
+    from gleanery.sessions import SessionState
 
 
 DEFAULT_PROFILE = "default"
@@ -88,11 +88,11 @@ class AsyncSession:
         return read_export(await self._requester.send(request), format)
 
     async def state(self) -> SessionState:
-        """Return the session as cookies and entries, which ``gleanery.client.sessions`` converts.
+        """Return the session as cookies and entries, which ``gleanery.sessions`` converts.
 
         Cookies that every browser rejects are left out. ``export`` counts them in its losses.
         """
-        from gleanery.client import sessions
+        from gleanery import sessions
 
         exported = await self.export(_PLAYWRIGHT)
         return (await run_in_thread(sessions.read, exported.body, _PLAYWRIGHT)).state
@@ -104,7 +104,7 @@ class AsyncSession:
 
     async def cookiejar(self) -> CookieJar:
         """Return the cookies for requests, httpx2, httpx and urllib."""
-        from gleanery.client import sessions
+        from gleanery import sessions
 
         content: CookieJar = sessions.to_cookiejar(await self.state()).content
         return content

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
     from gleanery.client.session_models import AcquiredLease, ChangedLease, SessionDocument
-    from gleanery.client.sessions import SessionState
+    from gleanery.sessions import SessionState
 
 
 class Lease:
@@ -106,8 +106,8 @@ class Lease:
 
     @property
     def state(self) -> SessionState:
-        """Session as it was acquired, which ``gleanery.client.sessions`` converts."""
-        from gleanery.client import sessions
+        """Session as it was acquired, which ``gleanery.sessions`` converts."""
+        from gleanery import sessions
 
         return sessions.read(self.playwright(), "playwright").state
 
@@ -119,7 +119,7 @@ class Lease:
 
     def cookiejar(self) -> CookieJar:
         """Return the acquired cookies for requests, httpx2, httpx and urllib."""
-        from gleanery.client import sessions
+        from gleanery import sessions
 
         content: CookieJar = sessions.to_cookiejar(self.state).content
         return content

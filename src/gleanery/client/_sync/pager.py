@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pyarrow
     from msgspec import Raw
 
-    from gleanery.client.exports.arrow import FrameBuilder
     from gleanery.client.models import Change, Output  # noqa: F401  # the name is in quotes
+    from gleanery.tables.arrow import FrameBuilder
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -104,7 +104,7 @@ class OutputPager(Pager["Output"]):
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> Iterator[pyarrow.RecordBatch]:
         """Iterate over record batches. A later one can have more columns, and wider types."""
-        from gleanery.client.exports.arrow import BatchReader
+        from gleanery.tables.arrow import BatchReader
 
         reader = BatchReader(data, fields)
         for page in self.raw_pages():
@@ -132,7 +132,7 @@ class OutputPager(Pager["Output"]):
         return (self._collect(data, fields)).to_pandas()
 
     def _collect(self, data: DataForm, fields: Sequence[str] | None) -> FrameBuilder:
-        from gleanery.client.exports.arrow import FrameBuilder
+        from gleanery.tables.arrow import FrameBuilder
 
         frame = FrameBuilder(data, fields)
         for page in self.raw_pages():
@@ -142,7 +142,7 @@ class OutputPager(Pager["Output"]):
 
 def _require_frames(extra: str) -> None:
     """Raise InvalidExport if pyarrow or the library of a data frame is missing."""
-    from gleanery.client.exports.errors import require
+    from gleanery.tables.errors import require
 
     require("pyarrow", extra)
     if extra != "parquet":  # the other extras have the names of their libraries

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         StoredEntry,
         WriteCounts,
     )
-    from gleanery.client.sessions import SessionState
+    from gleanery.sessions import SessionState
 
 
 DEFAULT_PROFILE = "default"
@@ -89,11 +89,11 @@ class Session:
         return read_export(self._requester.send(request), format)
 
     def state(self) -> SessionState:
-        """Return the session as cookies and entries, which ``gleanery.client.sessions`` converts.
+        """Return the session as cookies and entries, which ``gleanery.sessions`` converts.
 
         Cookies that every browser rejects are left out. ``export`` counts them in its losses.
         """
-        from gleanery.client import sessions
+        from gleanery import sessions
 
         exported = self.export(_PLAYWRIGHT)
         return (run_in_thread(sessions.read, exported.body, _PLAYWRIGHT)).state
@@ -105,7 +105,7 @@ class Session:
 
     def cookiejar(self) -> CookieJar:
         """Return the cookies for requests, httpx2, httpx and urllib."""
-        from gleanery.client import sessions
+        from gleanery import sessions
 
         content: CookieJar = sessions.to_cookiejar(self.state()).content
         return content

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from crawlee.sessions import Session
 
-from gleanery.client import sessions
+from gleanery import sessions
 from gleanery.client.session_models import page_of, prepare
 from gleanery.integrations.logins import states
 from gleanery.integrations.logins.async_login import AsyncLogin, AsyncSavedSession
@@ -17,7 +17,7 @@ from gleanery.integrations.logins.errors import login_expired, login_failed
 
 if TYPE_CHECKING:
     from gleanery.client.session_models import SessionDocument
-    from gleanery.client.sessions import ReadResult
+    from gleanery.sessions import ReadResult
 
     LoginFunction = Callable[[str], Awaitable[SessionDocument]]
     LoginCheck = Callable[[str, CookieJar], Awaitable[bool]]

@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred, DeferredLock
 
 from gleanery.client import ClientError, Conflict, LeaseLost
 from gleanery.client.retries import is_temporary
-from gleanery.client.sessions import Cookie as SessionCookie
 from gleanery.integrations.scrapy.coroutines import (
     CoroutineRunner,
     Timer,
@@ -30,6 +29,7 @@ from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retr
 from gleanery.integrations.scrapy.site_session import SiteSession
 from gleanery.integrations.scrapy.sites import group_by_site
 from gleanery.integrations.scrapy.stored_sites import StoredSites
+from gleanery.sessions import Cookie as SessionCookie
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

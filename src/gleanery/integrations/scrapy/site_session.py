@@ -10,7 +10,7 @@ from http import cookiejar
 from typing import TYPE_CHECKING, Any
 
 from gleanery.client import AsyncLease, Conflict, Invalid
-from gleanery.client.sessions import (
+from gleanery.sessions import (
     Cookie,
     InvalidSession,
     SessionState,

@@ -10,8 +10,8 @@ from http.cookiejar import Cookie
 
 from tldextract import TLDExtract
 
-from gleanery.client.sessions import InvalidSession, hostnames
-from gleanery.client.sessions.cookiejar import host_of
+from gleanery.sessions import InvalidSession, hostnames
+from gleanery.sessions.cookiejar import host_of
 
 # The list of public suffixes of the package: a download would block the reactor.
 _split = TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import login as console_login
-from gleanery.api.console import tokens as console_tokens
-from gleanery.api.operation import Operation, Resource
+from gleanery.service.api.operation import Operation, Resource
+from gleanery.service.resources.access import console_login, console_tokens
 
 _CONSOLE_OPERATIONS = (
     Operation(

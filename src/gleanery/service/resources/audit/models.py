@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import MAX_INT64, WholeNumber
-from gleanery.models.responses.common import DateTimeOut, Query, ReviewStatus
+from gleanery.service.foundation.field_types import MAX_INT64, WholeNumber
+from gleanery.service.foundation.models import DateTimeOut, Query, ReviewStatus
 
 
 class AuditQuery(Query):

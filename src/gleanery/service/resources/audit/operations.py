@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import audit_log as console
-from gleanery.api.examples import GROUP_ID, GROUP_SETTINGS, JOB_ID, REVIEW, REVIEW_DATE
-from gleanery.api.handlers import audit as handlers
-from gleanery.api.operation import Example, Operation, Resource
-from gleanery.security import tokens
+from gleanery.service.api.examples import GROUP_ID, GROUP_SETTINGS, JOB_ID, REVIEW, REVIEW_DATE
+from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.foundation.security import tokens
+from gleanery.service.resources.audit import console, handlers
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
 
 _OPERATIONS = (

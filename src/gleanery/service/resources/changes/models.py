@@ -9,8 +9,8 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field, ValidationError, model_validator
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import MAX_INT64, DateTime, WholeNumber
-from gleanery.models.responses.common import DateTimeOut, PageMetadata, Query, custom_error
+from gleanery.service.foundation.field_types import MAX_INT64, DateTime, WholeNumber
+from gleanery.service.foundation.models import DateTimeOut, PageMetadata, Query, custom_error
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.service.resources.outputs.models import OutputOut, View
 

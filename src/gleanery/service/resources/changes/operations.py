@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.examples import (
+from gleanery.service.api.examples import (
     FIRST_CURSOR,
     GROUP_ID,
     IN_GROUP,
@@ -11,8 +11,8 @@ from gleanery.api.examples import (
     SCRAPE_DATE,
     TEA_OUT,
 )
-from gleanery.api.handlers import changes as handlers
-from gleanery.api.operation import Example, Operation, Resource
+from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.resources.changes import handlers
 from gleanery.service.resources.changes.models import ChangePage, ChangeQuery
 
 _OPERATIONS = (

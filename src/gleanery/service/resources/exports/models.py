@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import Text, WholeNumber
-from gleanery.models.responses.common import DateTimeOut
+from gleanery.service.foundation.field_types import Text, WholeNumber
+from gleanery.service.foundation.models import DateTimeOut
 from gleanery.service.resources.outputs.models import OutputFilters
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 
-from gleanery.api.examples import COFFEE_OUT, GROUP_ID, IN_GROUP, JOB_ID, REVIEW_DATE, TEA_OUT
-from gleanery.api.handlers import exports as handlers
-from gleanery.api.operation import SERVICE_URL, Example, Operation, Resource
+from gleanery.service.api.examples import (
+    COFFEE_OUT,
+    GROUP_ID,
+    IN_GROUP,
+    JOB_ID,
+    REVIEW_DATE,
+    TEA_OUT,
+)
+from gleanery.service.api.operation import SERVICE_URL, Example, Operation, Resource
+from gleanery.service.resources.exports import handlers
 from gleanery.service.resources.exports.models import (
     ExportLink,
     ExportLinkQuery,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.responses.common import DateTimeOut
+from gleanery.service.foundation.models import DateTimeOut
 
 _Rate = Annotated[float, Field(ge=0, le=1)]
 

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import (
+from gleanery.service.foundation.field_types import (
     MAX_NAME_LENGTH,
     FileId,
     NonEmptyText,
     Text,
     as_validation_error,
 )
-from gleanery.models.responses.common import DateTimeOut, Input, Query, condition
+from gleanery.service.foundation.models import DateTimeOut, Input, Query, condition
 
 FieldName = Annotated[NonEmptyText, Field(max_length=MAX_NAME_LENGTH)]
 

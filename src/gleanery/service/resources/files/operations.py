@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from gleanery.api.examples import FILE_ID, FILE_SOURCE, FILE_TEXT, LINK_PARAMETERS, STORED_FILE
-from gleanery.api.handlers import files as handlers
-from gleanery.api.operation import Example, Operation, Resource
+from gleanery.service.api.examples import (
+    FILE_ID,
+    FILE_SOURCE,
+    FILE_TEXT,
+    LINK_PARAMETERS,
+    STORED_FILE,
+)
+from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.resources.files import handlers
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload, StoredFile
 
 _OPERATIONS = (

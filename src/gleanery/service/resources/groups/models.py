@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import (
+from gleanery.service.foundation.field_types import (
     MAX_INT64,
     MAX_NAME_LENGTH,
     Days,
@@ -19,7 +19,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.responses.common import DateTimeOut, Input, PageMetadata, Query
+from gleanery.service.foundation.models import DateTimeOut, Input, PageMetadata, Query
 from gleanery.service.resources.reviews.models import ReviewOut
 
 

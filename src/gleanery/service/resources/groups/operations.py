@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gleanery.api.console import groups as console
-from gleanery.api.console import inbox as console_inbox
-from gleanery.api.examples import (
+from gleanery.service.api.examples import (
     DELETED,
     GROUP_ID,
     GROUP_SETTINGS,
@@ -17,10 +15,10 @@ from gleanery.api.examples import (
     REVIEW_DATE,
     SCRAPE_DATE,
 )
-from gleanery.api.handlers import groups as handlers
-from gleanery.api.operation import Example, Operation, Resource
-from gleanery.models.responses.common import Deleted
+from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.foundation.models import Deleted
 from gleanery.service.resources.fields.models import FieldsOut
+from gleanery.service.resources.groups import console, console_inbox, handlers
 from gleanery.service.resources.groups.models import (
     FieldsQuery,
     GroupOut,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.responses.common import DateTimeOut, JsonValue, PageMetadata
+from gleanery.service.foundation.models import DateTimeOut, JsonValue, PageMetadata
 
 
 class FieldChange(TypedDict):

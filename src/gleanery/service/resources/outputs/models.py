@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import (
+from gleanery.service.foundation.field_types import (
     MAX_INT64,
     DateTime,
     Name,
@@ -21,7 +21,7 @@ from gleanery.models.fields import (
     VersionTime,
     WholeNumber,
 )
-from gleanery.models.responses.common import (
+from gleanery.service.foundation.models import (
     DateTimeOut,
     ErrorDetailOut,
     Input,
@@ -30,8 +30,8 @@ from gleanery.models.responses.common import (
     WriteCounts,
     custom_error,
 )
+from gleanery.service.foundation.values import countries
 from gleanery.service.resources.files.models import CheckedFile, FieldName, FileIn, FileOut
-from gleanery.values import countries
 
 _APPROVED_IN_VIEW = (
     "cannot be used with view=approved, which has only approved versions: leave out approved"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gleanery.api.batch_bodies import bind_json
-from gleanery.api.console import output_details as console_output_details
-from gleanery.api.console import rows as console_rows
-from gleanery.api.examples import (
+from gleanery.service.api.examples import (
     COFFEE_IN,
     COFFEE_OUT,
     DELETED,
@@ -21,10 +18,11 @@ from gleanery.api.examples import (
     TEA_IN,
     TEA_OUT,
 )
-from gleanery.api.handlers import outputs as handlers
-from gleanery.api.operation import SERVICE_URL, Example, Operation, Resource
-from gleanery.models.responses.common import Deleted
+from gleanery.service.api.operation import SERVICE_URL, Example, Operation, Resource
+from gleanery.service.foundation.models import Deleted
 from gleanery.service.resources.history.models import VersionPage
+from gleanery.service.resources.outputs import console_output_details, console_rows, handlers
+from gleanery.service.resources.outputs.batch_bodies import bind_json
 from gleanery.service.resources.outputs.models import (
     IngestQuery,
     IngestResult,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import (
+from gleanery.service.foundation.field_types import (
     MAX_INT64,
     Cursor,
     ListLimit,
@@ -19,7 +19,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.responses.common import DateTimeOut, Input, Query, ReviewStatus
+from gleanery.service.foundation.models import DateTimeOut, Input, Query, ReviewStatus
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.service.resources.outputs.models import OutputOut
 

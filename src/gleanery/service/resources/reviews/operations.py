@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gleanery.api.console import job_reviews as console_job_reviews
-from gleanery.api.console import sample as console_sample
-from gleanery.api.examples import COFFEE_OUT, IN_GROUP, JOB_ID, LAST_CURSOR, REVIEW, TEA_OUT
-from gleanery.api.handlers import reviews as handlers
-from gleanery.api.operation import Example, Operation, Resource
+from gleanery.service.api.examples import COFFEE_OUT, IN_GROUP, JOB_ID, LAST_CURSOR, REVIEW, TEA_OUT
+from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.resources.reviews import console_job_reviews, console_sample, handlers
 from gleanery.service.resources.reviews.models import (
     AddedReview,
     ReviewDetails,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.models.fields import (
+from gleanery.service.foundation.field_types import (
     LIST_OF_FORMATS,
     MAX_INT64,
     Domain,
@@ -26,8 +26,8 @@ from gleanery.models.fields import (
     WholeNumber,
     WrittenFormat,
 )
-from gleanery.models.responses.common import DateTimeOut, Query, WriteCounts
-from gleanery.models.session_state import DEFAULT_PROFILE
+from gleanery.service.foundation.models import DateTimeOut, Query, WriteCounts
+from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
 
 
 class DomainQuery(Query):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from gleanery.api.console import session_records as console
-from gleanery.api.examples import DELETED, SCRAPE_DATE
-from gleanery.api.handlers import leases as lease_handlers
-from gleanery.api.handlers import sessions as handlers
-from gleanery.api.operation import Example, Operation, Resource
-from gleanery.models.leases import AcquiredLease, ChangedLease, LeaseChange, LeaseIn, LeaseOut
-from gleanery.models.responses.common import Deleted, WriteCounts
-from gleanery.models.session_state import CheckedCookie, CheckedEntry
+from gleanery.service.api.examples import DELETED, SCRAPE_DATE
+from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.foundation.models import Deleted, WriteCounts
+from gleanery.service.resources.sessions import console, handlers, lease_handlers
+from gleanery.service.resources.sessions.lease_models import (
+    AcquiredLease,
+    ChangedLease,
+    LeaseChange,
+    LeaseIn,
+    LeaseOut,
+)
 from gleanery.service.resources.sessions.models import (
     CookieDeletion,
     CookieOut,
@@ -26,6 +29,7 @@ from gleanery.service.resources.sessions.models import (
     SessionOut,
     SessionsQuery,
 )
+from gleanery.service.resources.sessions.state_models import CheckedCookie, CheckedEntry
 
 _LEASE_SCOPES = ("session:read", "session:write")
 _LEASE_HEADERS = {"ETag": "Version of the session; `If-Match` takes it."}

@@ -7,9 +7,8 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gleanery.api.console import assets as console
-from gleanery.api.handlers import system as handlers
-from gleanery.api.operation import Example, Operation, Resource
+from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.resources.system import console, handlers
 from gleanery.version import __version__
 
 

@@ -1,0 +1,207 @@
+"""Demo data: a realistic sample organization, stored by the same code as real data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import NamedTuple
+
+from gleanery.service.admin import sample
+from gleanery.service.admin.sample import Deletion, Event, Review, Sample, Scrape, first_repriced
+from gleanery.service.foundation.blobs import open_blobs
+from gleanery.service.foundation.errors import SettingsError
+from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.observability.progress import StartProgress
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.security import tokens
+from gleanery.service.foundation.security.tokens import COMMAND_LINE
+from gleanery.service.foundation.security.vault import open_vault
+from gleanery.service.foundation.settings import Settings
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access import login_links, login_secrets, organizations
+from gleanery.service.resources.outputs import ingest, mutations
+from gleanery.service.resources.outputs.batches import from_outputs
+from gleanery.service.resources.outputs.models import Output
+from gleanery.service.resources.reviews import adding
+from gleanery.service.resources.sessions import records
+from gleanery.service.resources.sessions.cookies import COOKIES
+from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
+from gleanery.service.resources.sessions.state_models import Cookie, LocalStorageEntry
+from gleanery.service.storage import metadata
+from gleanery.service.storage.database import Database, Engine
+from gleanery.service.storage.engines import open_engine
+from gleanery.service.storage.group_lock import Clock
+
+ORGANIZATION = "Harvest & Co"
+_DAY = 86_400 * timestamps.SECOND
+
+_ENTRIES = [
+    LocalStorageEntry(domain="homes.example", key="auth", value='{"token":"demo-51aa"}'),
+    LocalStorageEntry(domain="www.corvo.example", key="region", value="DE", path="/"),
+]
+
+
+def _cookies(now: int) -> list[Cookie]:
+    """Return the cookies of some sessions: one has expired, and one soon will."""
+    seconds = now // timestamps.SECOND
+    return [
+        Cookie(
+            domain=".homes.example",
+            name="session",
+            value="demo-4f1c9a",
+            secure=True,
+            http_only=True,
+            expires=seconds + 2 * 86_400,
+            path="/",
+        ),
+        Cookie(domain="www.corvo.example", name="consent", value="all", path=""),
+        Cookie(
+            domain="www.corvo.example",
+            name="basket",
+            value="demo-90ce",
+            path="/",
+            expires=seconds - 5 * 3600,
+        ),
+        Cookie(
+            domain=".news.example",
+            name="subscriber",
+            value="demo-77d0",
+            secure=True,
+            expires=1_924_992_000,  # 2031-01-01
+        ),
+    ]
+
+
+class Login(NamedTuple):
+    """Access to the sample organization: a token, and the secret of a one-time login link."""
+
+    token: str
+    link: str
+
+
+async def create_login(settings: Settings, is_new: bool, progress: StartProgress) -> Login:
+    """Return a login for the sample organization, which is created in a new database."""
+    async with open_engine(settings) as database:
+        if not is_new and not await metadata.is_demo(database):
+            raise SettingsError(
+                f"{settings.data} contains a database that is not a complete sample: give --data "
+                "an empty folder, or omit it"
+            )
+        token = await organizations.create_token(
+            database, ORGANIZATION, frozenset(tokens.SCOPES), timestamps.now(), None
+        )
+        if is_new:
+            await _store_sample(database, settings, token, progress)
+            await metadata.mark_as_demo(database)
+        return Login(token, await _create_link(database, token))
+
+
+async def _create_link(engine: Engine, token: str) -> str:
+    grant = await organizations.find_grant(engine, tokens.digest(token))
+    assert grant is not None
+    return await login_links.create(engine, grant, None, timestamps.now())
+
+
+async def _store_sample(
+    engine: Engine, settings: Settings, token: str, progress: StartProgress
+) -> None:
+    grant = await organizations.find_grant(engine, tokens.digest(token))
+    assert grant is not None
+    now, vault = timestamps.now(), open_vault(settings.secret_key, settings.key_file)
+    database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
+    images = await sample.store_images(database, open_blobs(settings.blobs_location), now)
+    await _replay(database, Sample(images).events(), now, progress)
+    await records.store(COOKIES, database, vault, _cookies(now), now, actor)
+    await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
+
+
+async def _replay(
+    database: Database, events: list[Event], now: int, progress: StartProgress
+) -> None:
+    """Store the history of the sample, each event at its time."""
+    advance = progress("Creating the sample", len(events))
+    known: dict[str, str] = {}
+    for event in events:
+        clock = partial(int, now - event.days_ago * _DAY)
+        match event:
+            case Scrape(_, group, outputs):
+                known |= await _store(database, group, outputs, clock)
+            case Review(_, group, review, person):
+                actor = COMMAND_LINE._replace(person=person)
+                await adding.add_review(database, group, review, clock, actor)
+            case Deletion(_, group, outputs):
+                for output in outputs:
+                    await mutations.delete_output(database, group, known[output.source_url], clock)
+        advance(1)
+
+
+async def _store(
+    database: Database, group: str, outputs: Sequence[Output], clock: Clock
+) -> dict[str, str]:
+    """Store a batch, and return the id of each output by its page."""
+    schema_validator = SchemaValidator()  # starts no process, because no group has a schema
+    batch = from_outputs([*outputs])
+    stored = await ingest.store_batch(database, schema_validator, FairThread(), group, batch, clock)
+    ids = [result["output_id"] for result in stored["results"] if result is not None]
+    return {output.source_url: id_ for output, id_ in zip(outputs, ids, strict=True)}
+
+
+def introduction(address: str, login: Login, program: str) -> str:
+    """Return the text for a new user: the login, the token, and commands to try.
+
+    ``program`` is how the user's shell finds the command ``gleanery``.
+    """
+    header = '-H "Authorization: Bearer $GLEANERY_TOKEN"'
+    since = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y-%m-%d")
+    cookie = '[{"domain": ".shop.example", "name": "sid", "value": "s3cret", "path": ""}]'
+    return f"""
+Gleanery serves the sample organization “{ORGANIZATION}” at {address}
+(reference: {address}/docs; Ctrl-C stops the service).
+
+Open the console in a browser. This link signs you in once, within 15 minutes; later, paste the
+token below at {address}/console:
+
+{login_secrets.link_address(address, login.link)}
+
+Or paste these lines into another terminal:
+
+export GLEANERY_URL={address}
+export GLEANERY_TOKEN={login.token}
+
+# the groups, and the outputs of one as a table
+{program} groups
+{program} export shop-prices -o prices.csv
+
+# its changes in files, with deletions: run it again, and get only the new ones
+{program} pull shop-prices -o prices
+
+# what to review, how one output changed, how well fields are filled, and only approved data
+{program} sample shop-prices catalogue-de --size 4
+{program} history shop-prices --url {first_repriced().source_url}
+{program} fields shop-prices --job catalogue-de
+{program} export shop-prices -o approved.csv --view approved
+
+# (to keep the address and the token without these variables: {program} login {address})
+
+# the same over HTTP: the first page of outputs, then only what changed in the last two days
+curl {header} "{address}/v1/outputs/shop-prices?limit=2"
+curl {header} "{address}/v1/outputs/shop-prices?limit=2&created_after={since}"
+
+# only approved outputs, and the feed of all changes with deletions
+curl {header} "{address}/v1/outputs/shop-prices?limit=2&approved=true"
+curl {header} "{address}/v1/changes/shop-prices?limit=2"
+
+# outputs of one country, and of one region
+curl {header} "{address}/v1/outputs/property-listings?limit=2&country=UK"
+curl {header} "{address}/v1/outputs/property-listings?limit=2&region=DE-BY"
+
+# reviews, and the session state that scrapers use
+curl {header} "{address}/v1/reviews/shop-prices"
+curl {header} "{address}/v1/cookies"
+curl {header} "{address}/v1/local-storage"
+
+# store a cookie for the scrapers
+curl {header} -H "Content-Type: application/json" \\
+  -d '{cookie}' "{address}/v1/cookies"
+"""

@@ -1,0 +1,154 @@
+"""The reference as one HTML page, with its style, its script and its security policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib.resources import files
+from typing import NamedTuple
+
+from gleanery.service.api.openapi import Document
+from gleanery.service.api.reference import markup, operation, snippets
+from gleanery.service.api.reference.schemas import Row, description, members
+from gleanery.service.api.reference.sections import Group, Status, common_statuses, groups
+from gleanery.service.foundation.security import tokens
+
+_POLICY = (
+    "default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+
+class ReferencePage(NamedTuple):
+    """The page, and the Content-Security-Policy that allows its style and script and no other."""
+
+    html: bytes
+    policy: bytes
+
+
+def build_page(document: Document) -> ReferencePage:
+    """Build the page of a document. It loads nothing, and is readable without its script."""
+    style, script = _asset("page.css"), _asset("page.js")
+    policy = _POLICY.format(script=_source_hash(script), style=_source_hash(style))
+    return ReferencePage(_html(document, style, script).encode(), policy.encode("ascii"))
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _source_hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def _html(document: Document, style: str, script: str) -> str:
+    found, info = groups(document), document["info"]
+    base_url, common = document["servers"][0]["url"], common_statuses(found)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])} API reference</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<style>{style}</style></head>
+<body data-base="{escape(base_url)}"><a class="skip" href="#main">Skip to the reference</a>
+<header>
+<a class="name" href="#main">{escape(info["title"])} <small>API reference</small></a>
+<div class="search" role="search" hidden>
+<input id="search" type="search" aria-label="Search operations, parameters and types"
+ placeholder="Search" aria-keyshortcuts="/" autocomplete="off" spellcheck="false">
+<button type="button" aria-pressed="true" aria-label="Key / moves to the search">/</button></div>
+{_navigation(found, document)}
+</header>
+<main id="main" tabindex="-1">
+<h1>{escape(info["title"])} API <small>{escape(info["version"])}</small></h1>
+<p id="matches" role="status"></p>
+{_introduction(document, base_url, common)}
+{"".join(_group(group, base_url, common) for group in found)}
+{_types(document)}
+</main>
+<script type="module">{script}</script>
+</body></html>
+"""
+
+
+def _navigation(found: list[Group], document: Document) -> str:
+    lists = "".join(
+        f'<li><a href="#group-{group.tag}">{group.title}</a><ul>{_links(group)}</ul></li>'
+        for group in found
+    )
+    types = "".join(
+        f'<li><a href="#{name}">{name}</a></li>' for name in document["components"]["schemas"]
+    )
+    return f"""<details class="menu" open><summary>Menu</summary>
+<nav aria-label="Reference"><ul>
+<li><ul><li><a href="#introduction">Introduction</a></li></ul></li>{lists}
+<li><details class="types"><summary>Types</summary><ul>{types}</ul></details></li></ul></nav>
+</details>"""
+
+
+def _links(group: Group) -> str:
+    return "".join(
+        f'<li><a href="#{s.id}"><span>{escape(s.title)}</span> {markup.method_label(s.method)}'
+        "</a></li>"
+        for s in group.sections
+    )
+
+
+def _introduction(document: Document, base_url: str, common: list[Status]) -> str:
+    statuses = [Row(status.code, "", "", status.meaning) for status in common]
+    scopes = [Row(name, "", "", text) for name, text in tokens.SCOPES.items()]
+    first = markup.code(
+        f"export TOKEN=…\ncurl '{base_url}/v1/groups' \\\n  -H \"Authorization: Bearer $TOKEN\""
+    )
+    invalid = document["components"]["responses"]["Error422"]["content"]["application/json"]
+    error = markup.code(snippets.json_text(invalid["example"]), "json")
+    subject, _, rules_of_json = document["info"]["description"].partition("\n\n")
+    return f"""<section id="introduction" aria-label="Introduction">
+<div class="text">
+<p class="lead">{markup.inline(subject)}</p>
+<p>Paths are below <code>{escape(base_url, quote=False)}</code>.
+<a href="openapi.json">openapi.json</a> is the same as an OpenAPI document, for generators and
+other tools.</p>
+<p>Every <code>/v1</code> route except those of signed links requires the header
+<code>Authorization: Bearer &lt;token&gt;</code>. <code>gleanery token create</code> creates a
+token. Its scopes limit what it allows:</p>
+<div class="pairs">{markup.rows(scopes)}</div>
+<p>Every route with GET also supports HEAD. Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>. The body
+of every error is an <a href="#ErrorBody">ErrorBody</a>.</p>
+<p>{markup.inline(rules_of_json)}</p>
+<p id="statuses">Most operations have these status codes, and some of their own:</p>
+<div class="pairs">{markup.rows(statuses)}</div>
+<p>Responses are compressed with zstd or gzip if <code>Accept-Encoding</code> allows it, in curl
+with <code>--compressed</code>. Every body except a file can be compressed, too, with
+<code>Content-Encoding: gzip</code> or <code>zstd</code>.</p>
+</div>
+<div class="examples"><div class="code"><div class="bar"><span>First request</span></div>{first}
+</div>
+<div class="code"><div class="bar"><span>Body of an error</span></div>{error}</div></div>
+</section>"""
+
+
+def _group(group: Group, base_url: str, common: list[Status]) -> str:
+    articles = "".join(operation.article(one, base_url, common) for one in group.sections)
+    return f"""<section id="group-{group.tag}" class="group" aria-labelledby="title-{group.tag}">
+<h2 id="title-{group.tag}">{group.title}</h2>
+{markup.paragraphs(group.description)}
+{articles}</section>
+"""
+
+
+def _types(document: Document) -> str:
+    schemas = document["components"]["schemas"].items()
+    return f"""<section id="types" class="group" aria-labelledby="title-types">
+<h2 id="title-types">Types</h2>
+{"".join(_type(name, schema) for name, schema in schemas)}</section>"""
+
+
+def _type(name: str, schema: Document) -> str:
+    return (
+        f'<article id="{name}" class="type" aria-labelledby="{name}-title"><div class="find">'
+        f'<h3 id="{name}-title"><a href="#{name}">{name}</a></h3>'
+        f"{markup.paragraphs(description(schema))}{markup.rows(members(schema))}</div></article>\n"
+    )

@@ -1,0 +1,156 @@
+"""One round of the sweep: continues interrupted bulk jobs and deletes expired data."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from gleanery.service.foundation.blobs import Blobs
+from gleanery.service.foundation.errors import NotFound
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.maintenance import organization_removal
+from gleanery.service.resources.audit import log
+from gleanery.service.resources.changes import feed
+from gleanery.service.resources.fields import scrapes
+from gleanery.service.resources.files import cleanup
+from gleanery.service.resources.history import expiry
+from gleanery.service.resources.outputs import bulk_jobs, mutations
+from gleanery.service.resources.sessions import leases
+from gleanery.service.storage import group_lock, idempotency, paging
+from gleanery.service.storage.database import Database, Engine, Row, Transaction
+from gleanery.service.storage.group_lock import Clock
+
+_DUE_GROUPS = """
+SELECT organization_id, name, id, retain_days FROM groups
+WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry_at <= $1
+"""
+_SCRAPE_TIMES = """
+SELECT identity, seq, last_scraped_at, octet_length(item) FROM outputs
+WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
+"""
+_SAME_RETENTION = """
+SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND retain_days = $3
+"""
+_STILL_EXPIRED = """
+SELECT identity FROM outputs
+WHERE organization_id = $1 AND identity = $2 AND last_scraped_at < $3
+"""
+_SET_NEXT_EXPIRY = """
+UPDATE groups SET next_expiry_at = $4
+WHERE organization_id = $1 AND id = $2 AND retain_days = $3
+"""
+_BATCH_SIZE = 1000
+_HOUR = 3600 * timestamps.SECOND
+_DAY = 24 * _HOUR
+
+Task = Callable[[], Awaitable[None]]
+
+
+class RetentionDays(NamedTuple):
+    """Retention times of unneeded data, in days."""
+
+    tombstones: int
+    unreferenced_files: int
+    audit_entries: int
+
+
+async def sweep(
+    engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays, now: int | None
+) -> None:
+    """Run one round, in short transactions; safe when several processes do it at the same time.
+
+    Ages are measured at ``now``. If it is None, the clock is not reliable and nothing expires.
+    A failed task does not stop the others. All failures are raised together at the end.
+    """
+    failures = []
+    tasks = [
+        *await bulk_jobs.unfinished(engine, clock),
+        *await expiry.pending_expirations(engine, clock, now),
+    ]
+    if now is not None:
+        tasks += await _deletions(engine, blobs, clock, keep, now)
+    tasks.append(engine.release_space)
+    for task in tasks:
+        try:
+            await task()
+        except NotFound:
+            pass  # the group was deleted meanwhile
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise ExceptionGroup("tasks of the sweep failed", failures)
+
+
+async def _deletions(
+    engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays, now: int
+) -> list[Task]:
+    """Return the tasks that delete data because of its age."""
+    unused_since = now - keep.unreferenced_files * _DAY
+    return [
+        partial(idempotency.delete_expired, engine, now - _DAY),
+        partial(leases.delete_expired, engine, now - _DAY),
+        partial(scrapes.delete_ended, engine, now),
+        *await feed.pending_purges(engine, now - keep.tombstones * _DAY),
+        *await log.pending_purges(engine, now - keep.audit_entries * _DAY),
+        *await _expirations(engine, clock, now),
+        partial(cleanup.delete_unused, engine, blobs, unused_since, now),
+        *await organization_removal.pending_removals(engine, blobs),
+    ]
+
+
+async def _expirations(engine: Engine, clock: Clock, now: int) -> list[Task]:
+    """Return a task for each group with outputs that may have expired."""
+    return [
+        _Expiration(engine.for_tenant(organization_id), name, group_id, days, clock, now).run
+        for organization_id, name, group_id, days in await engine.for_all_tenants().read(
+            _DUE_GROUPS, now
+        )
+    ]
+
+
+class _Expiration(NamedTuple):
+    """Deletes the outputs of a group that no scraper has sent for some days."""
+
+    database: Database
+    group: str
+    group_id: int
+    days: int
+    clock: Clock
+    now: int
+
+    async def run(self) -> None:
+        now = self.now
+        before = now - self.days * _DAY
+        key = (self.database.organization_id, self.group_id)
+        oldest_kept, last_seq = now, 0
+        while rows := await self.database.read(_SCRAPE_TIMES, *key, last_seq, _BATCH_SIZE):
+            last_seq = rows[-1][1]
+            await asyncio.sleep(0)  # SQLite reads in the event loop: let other requests run
+            expired = [row for row in rows if row[2] < before]
+            oldest_kept = min([oldest_kept, *(row[2] for row in rows if row[2] >= before)])
+            while expired:  # a transaction reads them all, because it stores their last versions
+                count = paging.count_fitting([row[-1] for row in expired], mutations.MAX_BYTES)
+                delete = partial(self._delete, expired[:count], before)
+                await self.database.write(delete, queue_key=self.group)
+                expired = expired[count:]
+        # A scrape only makes an output younger, so no output expires before the oldest one.
+        next_expiry_at = max(oldest_kept + self.days * _DAY, now + _HOUR)
+        save = partial(self._set_next_expiry, next_expiry_at)
+        await self.database.write(save, queue_key=self.group)
+
+    async def _delete(self, expired: Sequence[Row], before: int, transaction: Transaction) -> None:
+        locked = await group_lock.lock(transaction, self.group, self.clock)
+        organization_id = locked.organization_id
+        if not await transaction.fetch(_SAME_RETENTION, organization_id, self.group_id, self.days):
+            raise NotFound  # the group's retention was changed meanwhile
+        still_expired = await transaction.fetch_many(
+            _STILL_EXPIRED, [(organization_id, row[0], before) for row in expired]
+        )
+        await mutations.delete(locked, [row[0] for row in still_expired], is_bulk=True)
+        await locked.commit_counts()
+
+    async def _set_next_expiry(self, next_expiry_at: int, transaction: Transaction) -> None:
+        key = (transaction.organization_id, self.group_id, self.days)
+        await transaction.fetch(_SET_NEXT_EXPIRY, *key, next_expiry_at)

@@ -1,0 +1,351 @@
+"""Reading versions of one output: its present version, and the earlier ones that are kept.
+
+A version is restored from the next newer one. So versions are read from the newest on, in steps,
+and only as many as a request needs. Others may write meanwhile. That changes no version that is
+older than the first one that was read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from typing import Any, NamedTuple, Protocol
+
+from gleanery.service.foundation.errors import no_output
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.resources.files.references import decode_item
+from gleanery.service.resources.history import entries
+from gleanery.service.resources.history.entries import CorruptHistory, Entry, Version
+from gleanery.service.storage import metadata, paging
+from gleanery.service.storage.database import Database, Row
+from gleanery.service.storage.group_lock import (
+    DEFAULT_KEEP_DAYS,
+    DEFAULT_KEEP_VERSIONS,
+    require_group,
+)
+
+_LIMITS = "SELECT keep_versions, keep_days FROM groups WHERE organization_id = $1 AND id = $2"
+# The plus sign prevents planners from scanning the whole group to find one identity in it.
+_PRESENT = """
+SELECT created_seq, version_seq, seq, last_scraped_at, approved,
+    CASE WHEN octet_length(item) <= $4 THEN item END
+FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
+"""
+_SEGMENTS = """
+SELECT seq, CASE WHEN octet_length(versions) <= $6 THEN versions END FROM output_history
+WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND seq < $4
+ORDER BY seq DESC LIMIT $5
+"""
+_APPROVED_VERSION = f"""
+SELECT version_seq, seq, item, {metadata.RESTORE_TIME} FROM approved_versions
+WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND version_seq < $4
+"""
+_DAY = 86_400 * timestamps.SECOND
+_SMALL_BYTES = 64 * 1024
+_SEGMENTS_PER_READ = 8
+_STEP_BYTES = 1024 * 1024  # of the restored versions in one step
+_MAX_SEQ = 2**63 - 1
+_ATTEMPTS = 3
+NOT_REPLACED = 0
+"""Stands for the position at which the present version was replaced."""
+_log = logging.getLogger("gleanery")
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeptVersion:
+    """A version and its text, which lacks the end of an item; see ``entries``."""
+
+    version: Version
+    text: bytes
+    entry: Entry
+    created_seq: int | None
+    """Position at which the output was created; None if it was deleted after this version."""
+
+    @property
+    def is_replaced(self) -> bool:
+        return self.version.replaced_seq != NOT_REPLACED
+
+    @cached_property
+    def item(self) -> dict[str, Any]:
+        """The parsed item, without the members that change without a new version."""
+        return decode_item(self.text + b"}")
+
+    @property
+    def value_hash(self) -> str:
+        stored: str | None = self.item.get("value_hash")
+        return stored or json_text.canonical_hash(self.item["data"]).hex()
+
+    def is_first(self, older: Version | None) -> bool:
+        """Return True if the output was created with this version.
+
+        ``older`` is the next older version, also of an output that was deleted since then.
+        """
+        if self.created_seq is not None:
+            return self.version.seq == self.created_seq
+        if older is not None:
+            return older.is_deleted
+        date: str = self.item["create_date"]
+        return date == timestamps.render_microseconds(self.version.seq)
+
+    def approved_at(self, position: int) -> bool:
+        """Return the approval at a position.
+
+        Only the last change of the approval is known. Before it, the approval was the opposite.
+        """
+        return self._version_at(position).approved
+
+    def render(self, position: int) -> bytes:
+        """Return the item as it was at a position."""
+        return self.entry._replace(version=self._version_at(position)).render(self.text)
+
+    def _version_at(self, position: int) -> Version:
+        version = self.version
+        if version.seq == version.last_seq or position >= version.last_seq:
+            return version
+        return version._replace(last_seq=version.seq, approved=not version.approved)
+
+
+def keep_whole(version: Version, item: bytes, created_seq: int | None) -> KeptVersion:
+    """Return a version whose whole item is stored."""
+    text, has_hash_in_text = entries.split(item, version.approved)
+    return KeptVersion(version, text, Entry(version, has_hash_in_text, b""), created_seq)
+
+
+class Limits(NamedTuple):
+    """The earlier versions of an output that a group keeps."""
+
+    keep_versions: int
+    keep_days: int
+    now: int
+
+    def allow(self, version: Version, newer_count: int) -> bool:
+        """Return True for a version after this number of newer earlier versions."""
+        oldest = self.now - self.keep_days * _DAY
+        return newer_count < self.keep_versions and version.replaced_seq >= oldest
+
+
+class ChainEnd(NamedTuple):
+    """What is known about the versions after the last one of a chain."""
+
+    expired: Version | None
+    """The next older version, which is not kept."""
+    approved: KeptVersion | None
+    """The last approved version, if it is older than the kept versions."""
+
+
+class Visitor(Protocol):
+    """Takes the versions of an output, newest first."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if no more versions are needed."""
+
+    def visit(self, kept: KeptVersion) -> None:
+        """Take the next version."""
+
+    def finish(self, end: ChainEnd) -> None:
+        """Take the end of the chain, unless the visitor is done before."""
+
+
+def decode_segments(segments: Iterable[bytes]) -> Iterator[Entry]:
+    """Yield the entries of segments. Raise CorruptHistory at a damaged one."""
+    for segment in segments:
+        yield from entries.decode(segment)
+
+
+class OutputReturned(Exception):
+    """A deleted output was stored again during the read, or its group is being deleted."""
+
+
+class Chain:
+    """Restores the versions of one output, newest first."""
+
+    def __init__(self, present: KeptVersion | None, limits: Limits) -> None:
+        self._newer = present
+        self._newest_seq = _MAX_SEQ if present is None else present.version.seq
+        self._limits = limits
+        self._earlier_count = 0
+        self.has_ended = False
+        """True if no older version is kept."""
+        self.expired: Version | None = None
+        """The next older version, which is not kept."""
+
+    @property
+    def oldest_seq(self) -> int:
+        """Position at which the last restored version began."""
+        return _MAX_SEQ if self._newer is None else self._newer.version.seq
+
+    def restore(self, segments: Iterable[bytes], visitor: Visitor) -> None:
+        """Pass the kept versions of segments to the visitor, until it is done."""
+        stored = decode_segments(segments)
+        while self.restore_some(stored, visitor):
+            pass
+
+    def restore_some(self, stored: Iterator[Entry], visitor: Visitor) -> bool:
+        """Pass the next kept versions to the visitor, which have about a megabyte together.
+
+        Return True if there can be more of them: other requests compute between two steps.
+        """
+        restored = 0
+        try:
+            for entry in stored:
+                if self.has_ended or visitor.is_done:
+                    return False
+                self._add(entry, visitor)
+                restored += 0 if self._newer is None else len(self._newer.text)
+                if restored > _STEP_BYTES:
+                    return True
+        except CorruptHistory:
+            _log.exception("the earlier versions of an output are damaged")
+            self.has_ended = True
+        return False
+
+    def _add(self, entry: Entry, visitor: Visitor) -> None:
+        version = entry.version
+        if version.seq >= self._newest_seq:
+            return  # it was replaced after the present version was read
+        if self._is_left_over(version):
+            self.has_ended = True
+            return
+        if not self._limits.allow(version, self._earlier_count):
+            self.has_ended, self.expired = True, version
+            return
+        self._newer = self._restore(entry)
+        self._earlier_count += 1
+        visitor.visit(self._newer)
+
+    def _is_left_over(self, version: Version) -> bool:
+        """Return True for a version that was deleted with its whole group, which leaves no entry.
+
+        A bulk job deletes it later.
+        """
+        created_seq = None if self._newer is None else self._newer.created_seq
+        return created_seq is not None and version.seq < created_seq and not version.is_deleted
+
+    def _restore(self, entry: Entry) -> KeptVersion:
+        """Restores the next older version. The last version before a deletion stands alone."""
+        newer = self._newer
+        if entry.version.is_deleted:
+            return KeptVersion(entry.version, entry.restore(None), entry, None)
+        if newer is None:
+            raise OutputReturned
+        return KeptVersion(entry.version, entry.restore(newer.text), entry, newer.created_seq)
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+async def read_versions(
+    database: Database,
+    computations: FairThread,
+    group: str,
+    identity: bytes,
+    now: int,
+    visitor: Visitor,
+) -> None:
+    """Pass the versions of an output to the visitor, until it is done.
+
+    Raise NotFound if there is no version.
+    """
+    group_id = await require_group(database, group)
+    limits = await read_limits(database, group_id, now)
+    source = _Source(database, identity, group_id)
+    for _ in range(_ATTEMPTS):
+        with suppress(OutputReturned):
+            return await _read_chain(source, computations, limits, visitor)
+    raise no_output()  # its group is being deleted, and its versions after the outputs
+
+
+async def _read_chain(
+    source: _Source, computations: FairThread, limits: Limits, visitor: Visitor
+) -> None:
+    organization_id = source.database.organization_id
+    present = await source.read_present()
+    chain = Chain(present, limits)
+    if present is not None:
+        await computations.run(organization_id, visitor.visit, present)
+    before = _MAX_SEQ
+    while not visitor.is_done and not chain.has_ended:
+        segments, before = await source.read_segments(before)
+        if not segments:
+            break
+        stored = decode_segments(segments)
+        while await computations.run(organization_id, chain.restore_some, stored, visitor):
+            pass
+    if chain.oldest_seq == _MAX_SEQ:
+        raise no_output()
+    if not visitor.is_done:
+        rows = [] if present is None else await source.read_approved(chain.oldest_seq)
+        await computations.run(organization_id, _finish, visitor, chain.expired, present, rows)
+
+
+def _finish(
+    visitor: Visitor, expired: Version | None, present: KeptVersion | None, rows: Sequence[Row]
+) -> None:
+    """Pass the end of the chain to the visitor; ``rows`` has the last approved version."""
+    approved = None
+    for seq, approval_seq, item, restored in rows:
+        # A restore has moved it, so its approval has no position.
+        last_seq = seq if seq < int(restored or 0) else approval_seq
+        scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
+        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
+        created_seq = None if present is None else present.created_seq
+        approved = keep_whole(version, item, created_seq)
+    visitor.finish(ChainEnd(expired, approved))
+
+
+class _Source(NamedTuple):
+    """The stored versions of one output."""
+
+    database: Database
+    identity: bytes
+    group_id: int
+
+    async def read_present(self) -> KeptVersion | None:
+        """Read the present version; return None if the output is deleted."""
+        rows = await self.database.read(_PRESENT, *self._key, _SMALL_BYTES)
+        if rows and rows[0][-1] is None:
+            rows = await self.database.read_large(_PRESENT, *self._key, paging.UNLIMITED)
+        if not rows:
+            return None
+        [[created_seq, seq, last_seq, last_scraped_at, approved, item]] = rows
+        version = Version(seq, last_seq, NOT_REPLACED, last_scraped_at, bool(approved))
+        return keep_whole(version, item, created_seq)
+
+    async def read_segments(self, before: int) -> tuple[list[bytes], int]:
+        """Read the newest segments before a position. Return the position of the last one."""
+        rows = await self.database.read(
+            _SEGMENTS, *self._key, before, _SEGMENTS_PER_READ, _SMALL_BYTES
+        )
+        if rows and rows[0][1] is None:
+            rows = await self.database.read_large(
+                _SEGMENTS, *self._key, before, 1, paging.UNLIMITED
+            )
+        small = [*takewhile(lambda row: row[1] is not None, rows)]
+        return [segment for _, segment in small], small[-1][0] if small else before
+
+    async def read_approved(self, before: int) -> Sequence[Row]:
+        """Read the last approved version of an output, if it began before a position."""
+        return await self.database.read_large(_APPROVED_VERSION, *self._key, before)
+
+    @property
+    def _key(self) -> tuple[int, bytes, int]:
+        return self.database.organization_id, self.identity, self.group_id
+
+
+async def read_limits(database: Database, group_id: int, now: int) -> Limits:
+    """Read which versions a group keeps."""
+    [[keep_versions, keep_days]] = await database.read(_LIMITS, database.organization_id, group_id)
+    return Limits(
+        DEFAULT_KEEP_VERSIONS if keep_versions is None else keep_versions,
+        DEFAULT_KEEP_DAYS if keep_days is None else keep_days,
+        now,
+    )

@@ -1,0 +1,267 @@
+"""Changes of stored outputs without a new value: approval, resending and deletion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from gleanery.service.foundation.errors import no_output
+from gleanery.service.resources.fields import recording as statistics
+from gleanery.service.resources.files.references import change_reference_counts, split_ids
+from gleanery.service.resources.history import storing
+from gleanery.service.resources.outputs import approved_view
+from gleanery.service.resources.outputs.approved_view import Removal
+from gleanery.service.resources.outputs.hashes import parse_output_id
+from gleanery.service.resources.outputs.rows import UPDATE_SEQ, seq_update
+from gleanery.service.storage import paging
+from gleanery.service.storage.database import Database, Row, Transaction, indexed
+from gleanery.service.storage.group_lock import Clock, LockedGroup, lock
+
+_COLUMNS = """
+identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, octet_length(item)
+"""
+_BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
+_JOB_RANGE = indexed(
+    f"""
+SELECT {_COLUMNS} FROM {{outputs}}
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
+ORDER BY seq LIMIT $6
+""",
+    outputs="outputs_by_job",
+)
+_GROUP_RANGE = f"""
+SELECT {_COLUMNS} FROM outputs
+WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
+ORDER BY seq LIMIT $5
+"""
+# The plus sign prevents planners from scanning the whole group to find one identity in it.
+_IN_GROUP = """
+SELECT 1 FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
+"""
+_DELETE = """
+DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
+RETURNING identity, id, job_id, approved, view_seq, country, file_ids, fields,
+    last_scraped_at
+"""
+_INSERT_TOMBSTONE = """
+INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
+SELECT organization_id, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+"""
+_SET_VERSION_SEQ = (
+    "UPDATE outputs SET version_seq = seq WHERE organization_id = $1 AND identity = $2"
+)
+_SET_OUT_OF_VIEW = "UPDATE outputs SET view_seq = 0 WHERE organization_id = $1 AND identity = $2"
+
+
+MAX_BYTES = 16 * 1024 * 1024
+"""The maximum size of the outputs that one transaction changes."""
+
+
+class SeqRange(NamedTuple):
+    """A range of sequence numbers, and the maximum number of outputs to take from it."""
+
+    after: int
+    until: int
+    limit: int
+
+    def first_step(self, rows: Sequence[Row]) -> tuple[Sequence[Row], int | None]:
+        """Return the first outputs of the range, which one transaction can change.
+
+        Also returns the sequence number after which the rest of the range begins; None if there is
+        no rest. The last column of a row is the size of the output.
+        """
+        count = paging.count_fitting([row[-1] for row in rows], MAX_BYTES)
+        is_whole = count == len(rows) < self.limit
+        return rows[:count], None if is_whole else rows[count - 1][1]
+
+
+class _StoredOutput(NamedTuple):
+    """The columns of an output that a change without a new value depends on."""
+
+    identity: bytes
+    seq: int
+    last_scraped_at: int
+    approved: bool
+    version_seq: int
+    view_seq: int
+    id: int
+    job_id: int
+    size: int
+
+
+async def approve_range(
+    locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange, as_of: int
+) -> int | None:
+    """Approves or unapproves outputs of the job whose values were stored up to ``as_of``.
+
+    Returns the number after which the rest of the range begins, or None.
+    """
+    found = await locked.transaction.fetch(
+        _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
+    )
+    rows, done_seq = seq_range.first_step(found)
+    await _set_approval(locked, rows, approved, as_of)
+    return done_seq
+
+
+async def approve_outputs(
+    locked: LockedGroup, identities: Collection[bytes], approved: bool, as_of: int
+) -> None:
+    """Approves or unapproves those of the outputs whose values were stored up to ``as_of``."""
+    rows = await locked.transaction.fetch_by_keys(identities, _BY_IDENTITY, locked.organization_id)
+    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved, as_of)
+
+
+async def _set_approval(
+    locked: LockedGroup, rows: Iterable[Row], approved: bool, as_of: int
+) -> None:
+    """Set the approval of outputs. If it changes, an output gets a new number."""
+    locked.refresh_time()
+    outputs = [_StoredOutput(*row) for row in rows]
+    later = [output for output in outputs if output.version_seq > as_of]
+    if approved:
+        await _approve(locked, [output for output in outputs if output.version_seq <= as_of])
+        return
+    # The reviewer has seen the earlier version that the view has of an output.
+    seen = await approved_view.copies_stored_until(locked, _copied(later), as_of)
+    unseen = {output.identity for output in later} - seen
+    await _unapprove(locked, [output for output in outputs if output.identity not in unseen])
+
+
+async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
+    """Approves outputs: the view has their present values from now on."""
+    updates = []
+    for output in outputs:
+        if not output.approved:
+            seq = locked.next_sequence_number(output.size)
+            updates.append(_seq_update(locked, output, seq, True, output.view_seq or seq))
+            locked.change_counts(output.job_id, approved=1)
+    await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await approved_view.delete_copies(locked, _copied(outputs))
+
+
+async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
+    """Remove outputs from the view. One with a newer value keeps its place in the full order."""
+    updates, removals = [], []
+    for output in outputs:
+        if output.approved:
+            seq = locked.next_sequence_number(output.size)
+            updates.append(_seq_update(locked, output, seq, False, view_seq=0))
+            locked.change_counts(output.job_id, approved=-1)
+        elif output.view_seq:
+            seq = locked.next_sequence_number()
+        else:
+            continue
+        removals.append(Removal(seq, output.id, output.identity, output.job_id))
+    copied = _copied(outputs)
+    await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await locked.transaction.execute_many(
+        _SET_OUT_OF_VIEW, [(locked.organization_id, identity) for identity in copied]
+    )
+    await approved_view.delete_copies(locked, copied)
+    await approved_view.add_tombstones(locked, removals)
+
+
+def _copied(outputs: Iterable[_StoredOutput]) -> list[bytes]:
+    """Return the outputs of which the view has an earlier version."""
+    return [output.identity for output in outputs if output.view_seq and not output.approved]
+
+
+def _seq_update(
+    locked: LockedGroup, output: _StoredOutput, seq: int, approved: bool, view_seq: int
+) -> Row:
+    return seq_update(locked, output.identity, seq, approved, output.last_scraped_at, view_seq)
+
+
+async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
+    """Give outputs of the group new sequence numbers, so that clients read them again.
+
+    Return the number of outputs.
+    """
+    found = await locked.transaction.fetch(
+        _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
+    )
+    rows, _ = seq_range.first_step(found)
+    locked.refresh_time()
+    updates = []
+    for output in (_StoredOutput(*row) for row in rows):
+        seq = locked.next_sequence_number(output.size)
+        updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
+    await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await locked.transaction.execute_many(_SET_VERSION_SEQ, [update[:2] for update in updates])
+    return len(rows)
+
+
+async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRange) -> int | None:
+    """Delete outputs of the job, or of the whole group.
+
+    Return the number after which the rest of the range begins, or None.
+    """
+    group_key = (locked.organization_id, locked.group_id)
+    if job_id is None:
+        found = await locked.transaction.fetch(_GROUP_RANGE, *group_key, *seq_range)
+    else:
+        found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
+    rows, done_seq = seq_range.first_step(found)
+    identities = [row[0] for row in rows]
+    await delete(locked, identities, is_whole_group=job_id is None, is_bulk=True)
+    return done_seq
+
+
+async def delete(
+    locked: LockedGroup,
+    identities: Collection[bytes],
+    is_whole_group: bool = False,
+    is_bulk: bool = False,
+) -> int:
+    """Delete outputs of the group, and store a tombstone of each. Return how many existed.
+
+    Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
+    """
+    last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
+    deleted = await locked.transaction.fetch_many(
+        _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
+    )
+    locked.refresh_time()
+    locked.count_value_changes(len(deleted))
+    tombstones, copied, removals = [], [], []
+    references = Counter[bytes]()
+    for identity, id_, job_id, approved, view_seq, country, file_ids, *_ in deleted:
+        references.subtract(split_ids(file_ids))
+        locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
+        seq = locked.next_sequence_number()
+        tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
+        if view_seq:
+            removals.append(Removal(seq, id_, identity, job_id))
+            if not approved:
+                copied.append(identity)
+    await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
+    await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
+    await approved_view.add_tombstones(locked, removals)
+    await approved_view.delete_copies(locked, copied)
+    await statistics.subtract(
+        locked,
+        [statistics.DeletedOutput(row[0], row[2], *row[-2:]) for row in deleted],
+        is_bulk=is_bulk,
+    )
+    if references:
+        await change_reference_counts(locked, references)
+    return len(deleted)
+
+
+async def delete_output(database: Database, group: str, output_id: str, clock: Clock) -> int:
+    """Delete one output. Raise NotFound if the group has no such output."""
+    identity = parse_output_id(output_id)
+
+    async def work(transaction: Transaction) -> int:
+        locked = await lock(transaction, group, clock)
+        key = (locked.organization_id, identity, locked.group_id)
+        if not await transaction.fetch(_IN_GROUP, *key):
+            raise no_output()
+        deleted = await delete(locked, [identity])
+        await locked.commit_counts()
+        return deleted
+
+    return await database.write(work, queue_key=group)

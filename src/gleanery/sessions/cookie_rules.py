@@ -1,0 +1,168 @@
+"""Rules for a cookie: those of browsers, of name prefixes, and of tools that send to subdomains.
+
+A tool that sets many cookies fails if one breaks a rule of browsers. The rules of name prefixes,
+such as ``__Host-``, are those of RFC 6265bis. Some tools send every cookie to subdomains, so they
+cannot keep a cookie for one host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from gleanery.sessions import hostnames
+from gleanery.sessions.errors import Losses
+from gleanery.sessions.model import Cookie
+
+_CONTROLS = "\x00-\x1f\x7f"
+_NAME = re.compile(rf"(?! )[^;={_CONTROLS}]*(?<! )\Z")
+_VALUE = re.compile(rf"(?! )[^;{_CONTROLS}]*(?<! )\Z")
+_MAX_BYTES = 4096
+_MAX_PATH_BYTES = 1024
+_INVALID = "A cookie is left out, because browsers reject its name, value, host or path"
+_PARTITION_RULE = "A cookie is left out, because browsers reject its partition"
+_SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without Secure"
+
+
+def accepted(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
+    """Yield the cookies in a form that browsers accept; count the differences as losses.
+
+    The rules of name prefixes are checked before.
+    """
+    for cookie in cookies:
+        if not _is_valid(cookie):
+            losses.add("cookie", _INVALID)
+        elif not _has_valid_partition(cookie):
+            losses.add("cookie", _PARTITION_RULE)
+        else:
+            yield _with_valid_same_site(cookie, losses)
+
+
+def _is_valid(cookie: Cookie) -> bool:
+    return (
+        _NAME.match(cookie.name) is not None
+        and _VALUE.match(cookie.value) is not None
+        and (cookie.name != "" or "=" not in cookie.value)
+        and len(cookie.name.encode()) + len(cookie.value.encode()) <= _MAX_BYTES
+        and hostnames.is_valid_in_browsers(cookie.host)
+        and cookie.path.startswith("/")
+        and ";" not in cookie.path
+        and len(quote(cookie.path)) <= _MAX_PATH_BYTES
+    )
+
+
+def _has_valid_partition(cookie: Cookie) -> bool:
+    """Return True if there is none, or one of a valid site. A partition requires Secure."""
+    if cookie.partition_key is None:
+        return True
+    host = cookie.partition_key.top_level_site.partition("://")[2]
+    return cookie.secure and hostnames.is_valid_in_browsers(host)
+
+
+def _with_valid_same_site(cookie: Cookie, losses: Losses) -> Cookie:
+    if cookie.same_site != "None" or cookie.secure:
+        return cookie
+    losses.add("same_site", _SAME_SITE_RULE)
+    return replace(cookie, same_site=None)
+
+
+_REASON = "A cookie is left out, because browsers reject it: {rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    prefix: str
+    sentence: str
+    is_for_host: bool
+    is_http_only: bool
+
+    def is_met_by(self, cookie: Cookie) -> bool:
+        # Servers take a cookie without a name, which is sent as its value, for one with a name.
+        return (
+            bool(cookie.name)
+            and cookie.secure
+            and (cookie.http_only or not self.is_http_only)
+            and (not self.is_for_host or (cookie.host_only and cookie.path == "/"))
+        )
+
+
+# The first rule that matches counts, so the longest prefix is first.
+_RULES = (
+    _Rule(
+        "__host-http-",
+        "__Host-Http- requires a name, Secure, HttpOnly, the path / and no domain",
+        is_for_host=True,
+        is_http_only=True,
+    ),
+    _Rule(
+        "__host-",
+        "__Host- requires a name, Secure, the path / and no domain",
+        is_for_host=True,
+        is_http_only=False,
+    ),
+    _Rule(
+        "__http-",
+        "__Http- requires a name, Secure and HttpOnly",
+        is_for_host=False,
+        is_http_only=True,
+    ),
+    _Rule(
+        "__secure-",
+        "__Secure- requires a name and Secure",
+        is_for_host=False,
+        is_http_only=False,
+    ),
+)
+_LONGEST = max(len(rule.prefix) for rule in _RULES)
+
+
+def without_violations(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
+    """Yield the cookies that browsers accept; count the others as losses."""
+    for cookie in cookies:
+        rule = _rule_of(cookie)
+        if rule is None or rule.is_met_by(cookie):
+            yield cookie
+        else:
+            losses.add("cookie", _REASON.format(rule=rule.sentence))
+
+
+def with_implied_fields(cookie: Cookie, missing: Collection[str]) -> Cookie:
+    """Add the flags that a format does not say, and that the name of the cookie requires."""
+    rule = _rule_of(cookie)
+    if rule is None:
+        return cookie
+    return replace(
+        cookie,
+        secure=cookie.secure or "secure" in missing,
+        http_only=cookie.http_only or (rule.is_http_only and "http_only" in missing),
+    )
+
+
+def _rule_of(cookie: Cookie) -> _Rule | None:
+    start = (cookie.name or cookie.value)[:_LONGEST].lower()  # browsers accept any case
+    return next((rule for rule in _RULES if start.startswith(rule.prefix)), None)
+
+
+_COLLISION = "A cookie for one host is left out, because another one is for its subdomains, too"
+
+
+def without_host_only(
+    cookies: Sequence[Cookie], is_kept: Callable[[Cookie], bool], reason: str, losses: Losses
+) -> Iterator[Cookie]:
+    """Yield a domain cookie instead of each host-only cookie that the tool cannot keep.
+
+    Count it as a loss with this reason.
+    """
+    identities = {cookie.identity for cookie in cookies}
+    for cookie in cookies:
+        if not cookie.host_only or is_kept(cookie):
+            yield cookie
+            continue
+        wider = replace(cookie, host_only=False)
+        if wider.identity in identities:
+            losses.add("cookie", _COLLISION)
+        else:
+            losses.add("host_only", reason)
+            yield wider

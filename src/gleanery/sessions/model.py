@@ -1,0 +1,136 @@
+"""The model of session state, which every format is converted from and to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from gleanery.sessions import hostnames
+from gleanery.sessions.errors import InvalidSession
+
+SameSite = Literal["Strict", "Lax", "None"]
+MAX_EXPIRES = 253_402_300_799
+"""The last second of the year 9999."""
+
+_SAME_SITE = (None, *get_args(SameSite))
+_HOST_RULE = (
+    "The host of a cookie must be in lower case and ASCII, without a leading dot. A cookie for "
+    "subdomains, too, has host_only=False"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """The partition of a cookie (CHIPS): the site that embeds the cookie's host."""
+
+    top_level_site: str
+    """Scheme and registrable domain, such as ``https://shop.example``."""
+    has_cross_site_ancestor: bool
+
+    def __post_init__(self) -> None:
+        _reject_characters("\0\r\n", "NUL, CR or LF", self.top_level_site)
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """A cookie. Its representation does not contain its value."""
+
+    name: str
+    value: str = field(repr=False)
+    host: str
+    """Normalized host name, without a leading dot."""
+    host_only: bool = True
+    """True if browsers send the cookie to its host only, not to subdomains."""
+    path: str = "/"
+    """An empty path is stored as ``/``, which means the same."""
+    expires: int | None = None
+    """Seconds since 1970; None for a session cookie."""
+    secure: bool = False
+    http_only: bool = False
+    same_site: SameSite | None = None
+    """None if it is not known. A browser then applies its default."""
+    partition_key: PartitionKey | None = None
+
+    def __post_init__(self) -> None:
+        _reject_characters("\0\r\n", "NUL, CR or LF", self.name, self.value, self.path)
+        if split_domain(self.host) != (self.host, True):
+            raise InvalidSession(_HOST_RULE)
+        if not self.path:
+            object.__setattr__(self, "path", "/")
+        if not self.name and not self.value:
+            raise InvalidSession("A cookie needs a name or a value")
+        if self.expires is not None and not 0 <= self.expires <= MAX_EXPIRES:
+            raise InvalidSession("The expiry of a cookie must be in seconds, from 1970 to 9999")
+        if self.same_site not in _SAME_SITE:
+            raise InvalidSession('SameSite must be "Strict", "Lax", "None", or None if not known')
+
+    @property
+    def domain(self) -> str:
+        """The domain in the spelling of browsers: a leading dot includes subdomains."""
+        return self.host if self.host_only else f".{self.host}"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What identifies a cookie in a browser. A later cookie with the same one replaces it."""
+        return (self.domain, self.path, self.name, self.partition_key)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageEntry:
+    """A local-storage entry. Its representation does not contain its value."""
+
+    origin: str
+    """Normalized origin such as ``https://shop.example:8443``, without a default port."""
+    key: str
+    value: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _reject_characters("\0", "NUL", self.key, self.value)
+        if normalize_origin(self.origin) != self.origin:
+            raise InvalidSession("The origin of an entry must be normalized")
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        return (self.origin, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """Cookies and local-storage entries."""
+
+    cookies: tuple[Cookie, ...] = ()
+    local_storage: tuple[StorageEntry, ...] = ()
+
+
+def split_domain(domain: str) -> tuple[str, bool]:
+    """Return the normalized host of a domain, and True if the domain has no leading dot."""
+    try:
+        normalized = hostnames.normalize(domain)
+    except ValueError as error:
+        raise InvalidSession(f"The domain is invalid: {error}") from None
+    return normalized.removeprefix("."), not normalized.startswith(".")
+
+
+def normalize_origin(origin: str) -> str:
+    """Return the origin with a normalized host and without a default port."""
+    try:
+        return hostnames.normalize_origin(origin)
+    except ValueError as error:
+        raise InvalidSession(f"The origin is invalid: {error}") from None
+
+
+def _reject_characters(characters: str, names: str, *texts: str) -> None:
+    for text in texts:
+        for character in characters:  # faster than any()
+            if character in text:
+                raise InvalidSession(f"A name, value or path must not contain {names}")
+        if not text.isascii():
+            _reject_surrogates(text)
+
+
+def _reject_surrogates(text: str) -> None:
+    """Rejects half of a surrogate pair, which has no UTF-8 form."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidSession("A name, value or path must not contain lone surrogates") from None
