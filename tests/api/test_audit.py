@@ -16,7 +16,7 @@ import pytest
 from gleanery.service.foundation.security.tokens import DEFAULT_SCOPES, SCOPES, Actor
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.audit import log
+from gleanery.service.resources.audit import log as audit_log
 from gleanery.service.storage.database import Engine, Transaction
 from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.postgres import tenants
@@ -336,7 +336,7 @@ def test_old_entries_are_deleted(service: Service) -> None:
             back = "UPDATE audit_positions SET last_id = 0 WHERE organization_id = $1"
             await transaction.fetch(back, organization_id)
             for moment in [old] * count + [young]:
-                await log.append(transaction, Actor(7), moment, "get_cookies", {})
+                await audit_log.append(transaction, Actor(7), moment, "get_cookies", {})
 
         on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (

@@ -12,7 +12,7 @@ from gleanery.service.api.context import RequestContext, api_url
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values import json_text, timestamps
-from gleanery.service.resources.changes import feed
+from gleanery.service.resources.changes.feed import Feed, read_feed
 from gleanery.service.resources.changes.models import ChangeQuery
 from gleanery.service.resources.files.links import with_links
 from gleanery.service.storage import group_lock, paging
@@ -30,7 +30,7 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
     return Response(start, more=(*parts, b"]}"))
 
 
-async def _read_now(context: RequestContext[ChangeQuery, None]) -> feed.Feed:
+async def _read_now(context: RequestContext[ChangeQuery, None]) -> Feed:
     if context.cursor == 0:  # the last purge and restore decide which cursors the client gets
         return await _read(context, context.database)
     return await paging.read_from_replica(
@@ -41,13 +41,13 @@ async def _read_now(context: RequestContext[ChangeQuery, None]) -> feed.Feed:
     )
 
 
-def _record_lag(context: RequestContext[ChangeQuery, None], feed: feed.Feed) -> None:
+def _record_lag(context: RequestContext[ChangeQuery, None], feed: Feed) -> None:
     now = context.services.clock()
     lag = 0 if feed.first_seq is None else now - feed.first_seq
     context.services.telemetry.record_feed_lag(lag / timestamps.SECOND, feed.has_more)
 
 
-def _metadata(context: RequestContext[ChangeQuery, None], feed: feed.Feed) -> PageMetadata:
+def _metadata(context: RequestContext[ChangeQuery, None], feed: Feed) -> PageMetadata:
     if not feed.has_more:
         return PageMetadata(next_url=None, next_cursor=None)
     query = dict(context.next_page_parameters) | {"cursor": feed.cursor}
@@ -56,7 +56,7 @@ def _metadata(context: RequestContext[ChangeQuery, None], feed: feed.Feed) -> Pa
     return PageMetadata(next_url=next_url, next_cursor=feed.cursor)
 
 
-async def _wait(context: RequestContext[ChangeQuery, None]) -> feed.Feed:
+async def _wait(context: RequestContext[ChangeQuery, None]) -> Feed:
     """Wait until there are changes, the time has expired, or the client has disconnected."""
     seconds = min(context.query.wait, context.services.settings.max_wait_seconds)
     deadline = time.monotonic() + seconds
@@ -95,8 +95,8 @@ async def _stop_on_disconnect(
         task.cancel()
 
 
-async def _read(context: RequestContext[ChangeQuery, None], database: Database) -> feed.Feed:
-    return await feed.read_feed(
+async def _read(context: RequestContext[ChangeQuery, None], database: Database) -> Feed:
+    return await read_feed(
         database,
         context.services.computations,
         context.path["group_id"],
