@@ -12,3 +12,7 @@ class ClientError(Exception):
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message} (after {self.attempts} attempts)" if self.attempts > 1 else message
+
+
+class SettingsError(Exception):
+    """A setting or its environment is wrong. The message says what to do."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.maintenance import restore as restore_steps
 from gleanery.service.resources.outputs import mutations

@@ -16,8 +16,8 @@ import httpx2
 import pytest
 
 from gleanery import asgi
+from gleanery.client_error import SettingsError
 from gleanery.service.application import build_app
-from gleanery.service.foundation.errors import SettingsError
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.processes.asgi import AsgiApp, Message

@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from gleanery import __version__
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.observability.worker_metrics import COUNTERS, GAUGES
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage.postgres.database import PostgresDatabase

@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.processes.start import prepare

@@ -14,7 +14,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.client_error import SettingsError
+from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.storage import tenancy

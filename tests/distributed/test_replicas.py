@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faults.environment import open_environment
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage import migrations
 from tests.api.test_many_clients import Reader, without_scrape_date

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults.environment import Environment, open_environment
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore

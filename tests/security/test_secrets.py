@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.vault import (
     DecryptionFailed,

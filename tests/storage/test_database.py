@@ -18,8 +18,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from gleanery.client_error import SettingsError
 from gleanery.service.application import build_app
-from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import Engine, Transaction

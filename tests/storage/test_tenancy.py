@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.files import records as file_records

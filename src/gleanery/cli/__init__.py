@@ -17,7 +17,8 @@ from typer.main import get_group
 
 from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
 from gleanery.cli.usage import UsageError, check_arguments, explain, has_shown_help
-from gleanery.service.foundation.errors import GleaneryError, SettingsError, Unavailable
+from gleanery.client_error import SettingsError
+from gleanery.service.foundation.errors import GleaneryError, Unavailable
 from gleanery.service.foundation.settings import (
     environment_warnings,
     kubernetes_variables,

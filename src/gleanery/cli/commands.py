@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 
 
 class Row(NamedTuple):

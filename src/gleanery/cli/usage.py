@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import table
 from gleanery.service.foundation.values import suggestions
 

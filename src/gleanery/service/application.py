@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleanery.client_error import SettingsError
 from gleanery.service.api.openapi import Description
 from gleanery.service.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.service.api.readiness import Readiness
 from gleanery.service.api.services import Capacity, Services
 from gleanery.service.foundation.blobs import open_blobs
-from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.json_schema.validator import SchemaValidator
 from gleanery.service.foundation.observability import logs, telemetry
 from gleanery.service.foundation.observability.metrics import SharedCounters

@@ -15,7 +15,7 @@ import typer
 from gleanery.cli.data.failures import CommandFailed, to_failure
 from gleanery.cli.data.output import printable
 from gleanery.client.errors import ClientError
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as of every command that a shell starts."""

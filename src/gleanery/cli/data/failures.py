@@ -19,7 +19,7 @@ from gleanery.client.errors import (
     TimedOut,
     Unauthorized,
 )
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 
 FAILURE = 1
 USER_ERROR = 2

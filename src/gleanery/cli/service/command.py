@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.setting_rows import Setting
 from gleanery.service.foundation.settings import Settings, table
 from gleanery.service.storage.database import Engine

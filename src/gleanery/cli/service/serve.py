@@ -23,7 +23,7 @@ from gleanery.cli.service.command import (
     with_database,
 )
 from gleanery.cli.terminal import progress_bars
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.start import bound, prepare, serve, serve_on

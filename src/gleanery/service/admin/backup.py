@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import apsw
 import msgspec
 
+from gleanery.client_error import SettingsError
 from gleanery.service.admin import archive
 from gleanery.service.admin.archive import Manifest, Output
-from gleanery.service.foundation.errors import SettingsError
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.security.vault import KeyFile, fingerprint, keys_from_text
 from gleanery.service.foundation.settings import Settings

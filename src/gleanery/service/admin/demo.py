@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
+from gleanery.client_error import SettingsError
 from gleanery.service.admin import sample
 from gleanery.service.admin.sample import Deletion, Event, Review, Sample, Scrape, first_repriced
 from gleanery.service.foundation.blobs import open_blobs
-from gleanery.service.foundation.errors import SettingsError
 from gleanery.service.foundation.json_schema.validator import SchemaValidator
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.scheduling.fair_shares import FairThread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.security.vault import KeyFile, Vault, open_vault
 from gleanery.service.foundation.settings import Settings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.blobs import Blobs, open_blobs
-from gleanery.service.foundation.errors import SettingsError
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps

@@ -12,9 +12,10 @@ from typing import BinaryIO, NamedTuple
 
 import apsw
 
+from gleanery.client_error import SettingsError
 from gleanery.service.admin import archive
 from gleanery.service.admin.archive import DamagedArchive, Manifest, MemberReader
-from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.security.vault import fingerprint, keys_from_text

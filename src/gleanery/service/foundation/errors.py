@@ -390,7 +390,3 @@ class RateLimited(GleaneryError):
         self.retry_after = retry_after
         msg = f"This token has reached its rate limit; try again in {retry_after} s"
         super().__init__(ErrorDetail(("header", "authorization"), msg, "too_often"))
-
-
-class SettingsError(Exception):
-    """A setting or its environment is wrong. The message says what to do."""

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import get_type_hints
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.setting_rows import (
     BASE_URL,
     BLOBS_LOCATION,

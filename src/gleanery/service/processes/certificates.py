@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import Settings
 
 _log = logging.getLogger("gleanery")

@@ -10,8 +10,8 @@ import socket
 import sys
 from dataclasses import replace
 
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.blobs import open_blobs
-from gleanery.service.foundation.errors import SettingsError
 from gleanery.service.foundation.observability import logs
 from gleanery.service.foundation.security.vault import KeyFile, open_vault
 from gleanery.service.foundation.settings import Settings

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from gleanery.client_error import SettingsError
 from gleanery.service.application import App, build_app
-from gleanery.service.foundation.errors import SettingsError
 from gleanery.service.foundation.observability import logs
 from gleanery.service.foundation.observability.metrics import SharedCounters
 from gleanery.service.foundation.observability.worker_metrics import CERTIFICATE_EXPIRY

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from gleanery.service.foundation.errors import SettingsError
+from gleanery.client_error import SettingsError
 from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.sqlite.connections import DAMAGED_ERRORS, RESTORE_BACKUP

@@ -36,7 +36,8 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
-from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.client_error import SettingsError
+from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.observability.progress import StartProgress, no_progress
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import (

@@ -10,7 +10,8 @@ from typing import Any
 
 import asyncpg
 
-from gleanery.service.foundation.errors import SettingsError, Unavailable
+from gleanery.client_error import SettingsError
+from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore, GroupedLimit
 from gleanery.service.storage.database import PoolState
 from gleanery.service.storage.postgres.citus.distribution import WorkerPlaces

@@ -9,7 +9,8 @@ from typing import Any
 
 import asyncpg
 
-from gleanery.service.foundation.errors import SchemaLocked, SettingsError
+from gleanery.client_error import SettingsError
+from gleanery.service.foundation.errors import SchemaLocked
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import Row, SchemaState, Transaction

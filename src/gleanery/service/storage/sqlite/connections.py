@@ -17,7 +17,8 @@ from pathlib import Path
 
 import apsw
 
-from gleanery.service.foundation.errors import DISK_FULL, SettingsError, Unavailable
+from gleanery.client_error import SettingsError
+from gleanery.service.foundation.errors import DISK_FULL, Unavailable
 
 TEMPORARY_ERRORS = (
     apsw.BusyError,
