@@ -15,10 +15,10 @@ from itertools import islice
 import asyncpg
 
 from bench import dataset
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.json_schema.validator import SchemaValidator
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security import tokens
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import organizations
 from gleanery.service.resources.outputs.batches import from_outputs

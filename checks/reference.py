@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gleanery.common.settings import Settings
 from gleanery.service.api import openapi
 from gleanery.service.api.reference import markdown
 from gleanery.service.application import RESOURCES
-from gleanery.service.foundation.settings import Settings
 
 print(markdown(openapi.document(RESOURCES, Settings())), end="")

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from gleanery.service.foundation.setting_rows import Setting
-from gleanery.service.foundation.settings import table
+from gleanery.common.setting_rows import Setting
+from gleanery.common.settings import table
 
 _START, _END = "<!-- settings -->", "<!-- end -->"
 _COLUMNS = ("option", "variable", "default", "allowed", "meaning")

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from gleanery.common.settings import Settings
 from gleanery.service.application import App, build_app
 from gleanery.service.foundation.security import tokens
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.http import Connection
 from gleanery.service.processes.start import prepare

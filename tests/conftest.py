@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from faults.processes import end_children_with_this_process
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.citus import citus_server, citus_workers
 from tests.support.pgbouncer import pooled_server
 from tests.support.postgres_server import PostgresServer, postgres_server

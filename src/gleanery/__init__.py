@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gleanery.version import __version__
+from gleanery.common.version import __version__
 
 if TYPE_CHECKING:
     from gleanery.client import AsyncClient, Client, ClientError

@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import os
 
+from gleanery.common.settings import Settings, environment_warnings
 from gleanery.service.application import build_app
 from gleanery.service.foundation.observability import logs
-from gleanery.service.foundation.settings import Settings, environment_warnings
 from gleanery.service.processes.asgi import AsgiApp, Message, Receive, Send
 from gleanery.service.processes.start import prepare
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.maintenance import restore as restore_steps
 from gleanery.service.resources.outputs import mutations
 from tests.support.databases import execute_sql, run_script

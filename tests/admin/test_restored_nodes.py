@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import database_options, gleanery, gleanery_in_process

@@ -13,8 +13,8 @@ import apsw
 import asyncpg
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.security.tokens import DEFAULT_SCOPES, SCOPES, Actor
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log as audit_log
 from gleanery.service.storage.database import Engine, Transaction

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.api import openapi, reference
 from gleanery.service.application import OPERATIONS, RESOURCES
-from gleanery.service.foundation.settings import Settings
 from tests.support.service import Service
 
 ROOT = Path(__file__).parent.parent.parent

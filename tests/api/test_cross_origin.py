@@ -15,10 +15,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.api import cross_origin, openapi
 from gleanery.service.api.operation import Operation, Resource
 from gleanery.service.application import ALL_OPERATIONS, OPERATIONS, build_app
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.asgi import AsgiApp, Message
 from tests.support import raw_http as raw
 from tests.support.examples import examples, is_shown

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.databases import run_script
 from tests.support.exports import SlowExport
 from tests.support.outputs import follow_changes, output, stored_outputs

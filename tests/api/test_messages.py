@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.security import tokens
-from gleanery.service.foundation.settings import Settings
 from tests.support import raw_http
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings

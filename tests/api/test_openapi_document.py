@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.api import openapi
 from gleanery.service.application import RESOURCES
-from gleanery.service.foundation.settings import Settings
 from tests.support.service import Client
 
 DOCUMENT = openapi.document(RESOURCES, Settings())

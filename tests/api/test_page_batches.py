@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.api import read_batches, response
 from gleanery.service.api.pipeline import RequestPipeline
 from gleanery.service.api.rate_limits import RateLimiter
 from gleanery.service.application import App, build_app
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.http import ClientDisconnected, Header, HeaderBlock
 from gleanery.service.processes.start import prepare

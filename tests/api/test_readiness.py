@@ -19,8 +19,8 @@ import asyncpg
 import httpx2
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.storage import migrations
 from gleanery.service.storage.engines import open_engine

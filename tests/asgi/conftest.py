@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from gleanery.common.settings import Settings
 from gleanery.service.application import App
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.asgi import AsgiApp
 from tests.support.service import Service
 

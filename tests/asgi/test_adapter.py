@@ -16,9 +16,9 @@ import httpx2
 import pytest
 
 from gleanery import asgi
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.application import build_app
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.processes.asgi import AsgiApp, Message
 from gleanery.service.processes.start import prepare

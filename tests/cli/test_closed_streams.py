@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 SCRIPT = """
 import asyncio, sys
 from pathlib import Path
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage.engines import create_engine
 
 async def work():

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TextIO
 
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.application import build_app
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.asgi import AsgiApp, Message
 from gleanery.service.processes.start import prepare
 from tests.support.files import upload
@@ -133,7 +133,7 @@ def test_a_log_line_that_was_cut_by_a_full_disk_is_the_only_damaged_one(tmp_path
     script = """
 import logging, resource, signal, sys
 from gleanery.service.foundation.observability import logs
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 logs.configure(Settings(log_format="json"))
@@ -158,7 +158,7 @@ def test_a_process_that_forks_logs_each_line_once(tmp_path: Path) -> None:
     script = """
 import logging, os
 from gleanery.service.foundation.observability import logs
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 logs.configure(Settings(log_format="json"))
 logging.info("before")
 child = os.fork()
@@ -306,7 +306,7 @@ def test_no_value_starts_a_second_line_in_the_text_format(tmp_path: Path) -> Non
     script = """
 import logging
 from gleanery.service.foundation.observability import logs
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 logs.configure(Settings(log_format="text"))
 logging.warning("a\\nforged", extra={"path": "/x\\n\\x1b[2Jforged"})
 try:
@@ -337,7 +337,7 @@ EVERY_KIND_OF_LINE = """
 import asyncio, logging, sys, threading, warnings
 import uvloop
 from gleanery.service.foundation.observability import logs
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 logs.configure(Settings(log_format="json"))
 logging.getLogger("gleanery").error("failed", extra={"reason": "é", "at": {"x": [1, 2]}})
 logging.getLogger("gleanery").info("%d arguments", "no number")

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.tenancy import TENANT_TABLES

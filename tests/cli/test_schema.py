@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage import migrations
 from gleanery.service.storage.engines import open_engine
 from tests.support.databases import (

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.forwarder import Forwarder
 from tests.support.outputs import output
 from tests.support.process import free_port

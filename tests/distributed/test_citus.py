@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.processes.start import prepare
 from gleanery.service.storage import tenancy

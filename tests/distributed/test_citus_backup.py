@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage import tenancy
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.citus import citus_server
 from tests.support.outputs import output, read_changes
 from tests.support.service import SECRET_KEY, Client, Service

@@ -17,7 +17,7 @@ from faults.citus import CitusCluster, start_citus
 from faults.environment import open_environment
 from faults.postgres_server import PostgresServer
 from faults.processes import is_alive
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.console_http import sign_in
 from tests.support.outputs import output
 from tests.support.service import SECRET_KEY, Client, Service

@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.engines import open_engine
 from tests.support.citus import CitusServer, citus_server, execute

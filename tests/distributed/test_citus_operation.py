@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage.database import Transaction
 from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.postgres import schema

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.citus import CitusServer, citus_server, execute
 from tests.support.outputs import output
 from tests.support.service import SECRET_KEY, Client, Service

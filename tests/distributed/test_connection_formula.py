@@ -13,7 +13,7 @@ import pytest
 
 from faults.environment import open_environment
 from faults.postgres_server import PostgresServer
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.outputs import output
 from tests.support.process import Served, served
 from tests.support.service import Client

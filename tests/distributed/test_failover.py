@@ -15,9 +15,9 @@ import pytest
 from faults import programs
 from faults.environment import Environment, open_environment
 from faults.pgbouncer import PgBouncer, start_pgbouncer
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.storage.database import Engine, Transaction
 from gleanery.service.storage.engines import open_engine

@@ -14,9 +14,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.storage import tenancy
 from gleanery.service.storage.database import Engine, Subscription, Transaction

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from faults.environment import open_environment
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.storage import migrations
 from tests.api.test_many_clients import Reader, without_scrape_date
 from tests.support.databases import pretend_newer_schema, run_script

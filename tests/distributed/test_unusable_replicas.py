@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from faults.environment import Environment, open_environment
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore
 from gleanery.service.processes.start import prepare

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.api import openapi
 from gleanery.service.application import RESOURCES
-from gleanery.service.foundation.settings import Settings
 from tests.support.generators import GENERATORS, NODE_MODULES, PYTHON_PROGRAMS
 from tests.support.service import Client, Service
 

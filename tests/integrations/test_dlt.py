@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.outputs import output
 from tests.support.process import gleanery_in_process
 from tests.support.service import DAY, Clock, Service

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.api.request_state import RequestState
 from gleanery.service.foundation.observability.metrics import SharedCounters
 from gleanery.service.foundation.observability.telemetry import (
@@ -22,7 +23,6 @@ from gleanery.service.foundation.observability.telemetry import (
     USAGE_METRICS,
     Telemetry,
 )
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import storage_bytes
 from gleanery.service.storage import metadata

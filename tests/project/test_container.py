@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from checks import container
-from gleanery.service.foundation.settings import table
+from gleanery.common.settings import table
 from tests.support.process import environment, free_port, gleanery
 from tests.support.service import Service
 

@@ -17,8 +17,8 @@ from typer.main import get_group
 from checks import settings_page
 from gleanery import __version__
 from gleanery.cli import app
+from gleanery.common.settings import table
 from gleanery.service.foundation.security import tokens
-from gleanery.service.foundation.settings import table
 from gleanery.service.resources.audit.models import AuditAction
 from gleanery.sessions import FORMATS
 from tests.support.process import Running, environment, free_port, gleanery

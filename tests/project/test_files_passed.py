@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 import gleanery
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.outputs import output
 from tests.support.service import Client, Service
 from tests.support.session_documents import cookie, document, export, imported, origin

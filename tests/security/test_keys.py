@@ -16,8 +16,8 @@ import apsw
 import httpx2
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.security import vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.maintenance import key_rotation
 from tests.support.databases import execute_sql
 from tests.support.exports import export_link

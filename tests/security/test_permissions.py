@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.files import upload
 from tests.support.outputs import output
 from tests.support.process import run_successfully

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.vault import (
     DecryptionFailed,
@@ -19,7 +20,6 @@ from gleanery.service.foundation.security.vault import (
     Vault,
     keys_from_text,
 )
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.access import organizations

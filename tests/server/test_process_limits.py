@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.certificates import unverified_context, write_certificate
 from tests.support.process import PROC, Running, database_options, free_port, new_token
 from tests.support.service import Client

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.load import Crowd, Tally, run_load
 from tests.support.outputs import output
 from tests.support.process import Served, database_options, new_token, served

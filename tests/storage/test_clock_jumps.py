@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.engines import open_engine
 from tests.support.console_http import credentials, on_engine, sign_in

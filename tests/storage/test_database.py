@@ -18,10 +18,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.application import build_app
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import Engine, Transaction
 from gleanery.service.storage.engines import create_engine, open_engine

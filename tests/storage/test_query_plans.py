@@ -18,7 +18,7 @@ import apsw
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.groups import catalog, overview, waiting

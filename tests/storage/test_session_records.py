@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.tokens import COMMAND_LINE
 from gleanery.service.foundation.security.vault import Vault, open_vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.hashing import hash_parts
 from gleanery.service.resources.access.organizations import find_grant

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage.database import Engine, Transaction
 from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.postgres import connecting, pool

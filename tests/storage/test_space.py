@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.storage.sqlite import space
 from tests.support.process import gleanery_in_process, run_successfully

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.files import records as file_records
 from gleanery.service.resources.groups import catalog

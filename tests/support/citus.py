@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage.engines import create_engine
 from gleanery.service.storage.postgres.database import PostgresDatabase
 from tests.support.postgres_versions import InstalledServer, installed, server_of_programs

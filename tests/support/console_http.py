@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import login_links, organizations
 from gleanery.service.storage.database import Engine

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 import asyncpg
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import Transaction
 from gleanery.service.storage.engines import open_engine

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import served
 from tests.support.service import SECRET_KEY

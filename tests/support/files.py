@@ -14,7 +14,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.outputs import output
 from tests.support.process import peak_memory_bytes, served
 from tests.support.s3 import PLACE, Bucket

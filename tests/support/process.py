@@ -21,8 +21,8 @@ import httpx2
 import pytest
 
 from gleanery.cli import main
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.security.tokens import SCOPES
-from gleanery.service.foundation.settings import Settings
 from tests.support.service import NO_TLS, SECRET_KEY, Service
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.postgres_server import PostgresServer
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.metrics import fresh_metrics
 from tests.support.service import SECRET_KEY, Client
 from tests.support.waiting import wait_until

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import httpx2
 import uvloop
 
+from gleanery.common.settings import Settings
 from gleanery.service.application import App, build_app
 from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.security import tokens
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import retention
 from gleanery.service.maintenance.clock_guard import Reading, SweepClock

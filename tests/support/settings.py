@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.service import SECRET_KEY
 
 

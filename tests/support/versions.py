@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from tests.support.process import Running, database_options, gleanery
 from tests.support.service import EVERY_SCOPE, SECRET_KEY
 

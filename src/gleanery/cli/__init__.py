@@ -17,14 +17,14 @@ from typer.main import get_group
 
 from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
 from gleanery.cli.usage import UsageError, check_arguments, explain, has_shown_help
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.errors import GleaneryError, Unavailable
-from gleanery.service.foundation.settings import (
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import (
     environment_warnings,
     kubernetes_variables,
     reject_empty_variables,
 )
-from gleanery.version import __version__
+from gleanery.common.version import __version__
+from gleanery.service.foundation.errors import GleaneryError, Unavailable
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
 _INTERRUPTED = 130

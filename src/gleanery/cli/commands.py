@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 
 
 class Row(NamedTuple):

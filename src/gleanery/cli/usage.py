@@ -9,9 +9,9 @@ from typing import Any
 
 import typer
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import table
-from gleanery.service.foundation.values import suggestions
+from gleanery.common import suggestions
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import table
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """Typer's error for a wrong command line; Typer does not export its name."""

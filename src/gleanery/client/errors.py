@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gleanery.client_error import ClientError as ClientError
+from gleanery.common.errors import ClientError as ClientError
 
 UNEXPLAINED = "unexplained"
 """Type of the only detail of an error without an explanation."""

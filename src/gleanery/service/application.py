@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.api.openapi import Description
 from gleanery.service.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.service.api.readiness import Readiness
@@ -25,7 +26,6 @@ from gleanery.service.foundation.observability.worker_metrics import (
 )
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security.vault import create_vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.http import ConnectionRegistry, Limits
 from gleanery.service.maintenance.clock_guard import SweepClock

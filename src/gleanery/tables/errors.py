@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from gleanery.client_error import ClientError
+from gleanery.common.errors import ClientError
 
 
 class ExportError(ClientError):

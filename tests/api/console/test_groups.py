@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.storage import group_lock
 from tests.support.console import ConsoleClient
 from tests.support.outputs import output

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.groups import waiting
 from gleanery.service.resources.sessions import expiring

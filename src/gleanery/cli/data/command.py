@@ -15,7 +15,7 @@ import typer
 from gleanery.cli.data.failures import CommandFailed, to_failure
 from gleanery.cli.data.output import printable
 from gleanery.client.errors import ClientError
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as of every command that a shell starts."""

@@ -33,7 +33,7 @@ from gleanery.client.configuration import (
 )
 from gleanery.client.errors import ClientError, NotFound
 from gleanery.client.requests import View
-from gleanery.service.foundation.values import suggestions
+from gleanery.common import suggestions
 
 if TYPE_CHECKING:
     from gleanery.client import Client

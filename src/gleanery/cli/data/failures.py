@@ -19,7 +19,7 @@ from gleanery.client.errors import (
     TimedOut,
     Unauthorized,
 )
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 
 FAILURE = 1
 USER_ERROR = 2

@@ -16,9 +16,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.setting_rows import Setting
-from gleanery.service.foundation.settings import Settings, table
+from gleanery.common.errors import SettingsError
+from gleanery.common.setting_rows import Setting
+from gleanery.common.settings import Settings, table
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.engines import open_engine
 

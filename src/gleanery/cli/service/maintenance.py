@@ -17,11 +17,11 @@ from rich.table import Table
 
 from gleanery.cli.service.command import confirmation, option, settings_options, with_database
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.admin import backup, key_rotation, restore
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.security.vault import open_vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore as restored_database
 from gleanery.service.storage.database import Engine

@@ -25,11 +25,11 @@ from gleanery.cli.service.command import (
     with_database,
 )
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.admin import organizations as admin
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.security import tokens
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import storage_bytes
 from gleanery.service.resources.access import login_links, login_secrets, organizations

@@ -23,9 +23,9 @@ from gleanery.cli.service.command import (
     with_database,
 )
 from gleanery.cli.terminal import progress_bars
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.observability.progress import StartProgress
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.start import bound, prepare, serve, serve_on
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import Engine, SchemaState

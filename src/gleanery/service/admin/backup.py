@@ -13,17 +13,17 @@ from tempfile import TemporaryDirectory
 import apsw
 import msgspec
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
+from gleanery.common.version import __version__
 from gleanery.service.admin import archive
 from gleanery.service.admin.archive import Manifest, Output
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.security.vault import KeyFile, fingerprint, keys_from_text
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import snapshots
 from gleanery.service.maintenance.snapshots import Snapshot
 from gleanery.service.storage.sqlite.connections import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
-from gleanery.version import __version__
 
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"
 

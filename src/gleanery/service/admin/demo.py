@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.admin import sample
 from gleanery.service.admin.sample import Deletion, Event, Review, Sample, Scrape, first_repriced
 from gleanery.service.foundation.blobs import open_blobs
@@ -17,7 +18,6 @@ from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.tokens import COMMAND_LINE
 from gleanery.service.foundation.security.vault import open_vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import login_links, login_secrets, organizations
 from gleanery.service.resources.outputs import ingest, mutations

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.blobs import Blobs, open_blobs
 from gleanery.service.foundation.observability.progress import StartProgress
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import organization_removal
 from gleanery.service.resources.access import organizations

@@ -12,14 +12,14 @@ from typing import BinaryIO, NamedTuple
 
 import apsw
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.admin import archive
 from gleanery.service.admin.archive import DamagedArchive, Manifest, MemberReader
 from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.security.vault import fingerprint, keys_from_text
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore as restored_database
 from gleanery.service.maintenance.snapshots import BlobRecord, Snapshot

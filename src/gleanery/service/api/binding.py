@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 from pydantic import AfterValidator, BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from gleanery.common import suggestions
 from gleanery.service.api.response import as_service_error
 from gleanery.service.foundation.errors import (
     MAX_DETAILS,
@@ -32,7 +33,7 @@ from gleanery.service.foundation.errors import (
 from gleanery.service.foundation.field_types import Name, StoredName, as_validation_error
 from gleanery.service.foundation.models import UNKNOWN_NAME
 from gleanery.service.foundation.scheduling.byte_limits import ByteReservation
-from gleanery.service.foundation.values import json_text, suggestions
+from gleanery.service.foundation.values import json_text
 from gleanery.service.foundation.values.compression import (
     GZIP,
     ZSTD,

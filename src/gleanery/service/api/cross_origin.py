@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gleanery.common.setting_rows import ANY_ORIGIN
+from gleanery.common.settings import Settings
 from gleanery.service.api.operation import Operation
 from gleanery.service.api.response import Response, respond
-from gleanery.service.foundation.setting_rows import ANY_ORIGIN
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.http import Header, Request
 
 ALLOWED_HEADERS = (

@@ -12,14 +12,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
+from gleanery.common.settings import Settings
+from gleanery.common.version import __version__
 from gleanery.service.api import binding, reference
 from gleanery.service.api.operation import Example, Operation, Resource
 from gleanery.service.api.response import DESCRIPTIONS, HEADERS, example
 from gleanery.service.foundation.field_types import Name
 from gleanery.service.foundation.models import ErrorDetailOut
 from gleanery.service.foundation.security import tokens
-from gleanery.service.foundation.settings import Settings
-from gleanery.version import __version__
 
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"

@@ -12,7 +12,7 @@ from limits import RateLimitItem, parse
 from limits.aio.storage import RedisStorage
 from limits.errors import StorageError
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.http import Header
 
 _log = logging.getLogger("gleanery")

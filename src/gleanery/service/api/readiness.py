@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import GleaneryError, Overloaded, SchemaLocked, Unavailable
 from gleanery.service.storage import metadata, migrations
 from gleanery.service.storage.database import Engine

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from gleanery.common.settings import Settings
 from gleanery.service.api.readiness import Readiness
 from gleanery.service.foundation.blobs import Blobs
 from gleanery.service.foundation.errors import Forbidden
@@ -21,7 +22,6 @@ from gleanery.service.foundation.scheduling.fair_shares import (
 )
 from gleanery.service.foundation.security.tokens import Grant
 from gleanery.service.foundation.security.vault import Vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.storage.database import Engine
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.store import LocalStore, ObjectStore, S3Store
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import DISK_FULL, Unavailable
 from gleanery.service.foundation.folders import create_private
 

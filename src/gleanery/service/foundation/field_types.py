@@ -9,7 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gleanery.service.foundation.values import countries, suggestions, timestamps
+from gleanery.common import suggestions
+from gleanery.service.foundation.values import countries, timestamps
 from gleanery.sessions import FORMATS, formats, hostnames, visibility
 
 MAX_INT64 = 2**63 - 1

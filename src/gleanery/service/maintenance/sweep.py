@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.blobs import Blobs
 from gleanery.service.foundation.errors import Overloaded, Unavailable
 from gleanery.service.foundation.observability.telemetry import UsageMeter
 from gleanery.service.foundation.security.vault import Vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.maintenance import retention, storage_bytes
 from gleanery.service.maintenance.clock_guard import ClockGuard, SweepClock
 from gleanery.service.resources.access import console_sessions

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 
 _log = logging.getLogger("gleanery")
 _WATCH_SECONDS = 2.0

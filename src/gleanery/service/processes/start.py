@@ -10,11 +10,11 @@ import socket
 import sys
 from dataclasses import replace
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.observability import logs
 from gleanery.service.foundation.security.vault import KeyFile, open_vault
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.maintenance import key_rotation
 from gleanery.service.processes.certificates import open_certificates
 from gleanery.service.processes.signals import exit_in_order

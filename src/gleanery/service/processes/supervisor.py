@@ -21,8 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.observability.metrics import SharedCounters
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.processes.signals import handle_signals
 from gleanery.service.processes.worker import LENGTH, STARTED, WorkerStart
 

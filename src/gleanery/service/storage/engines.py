@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.sqlite.connections import DAMAGED_ERRORS, RESTORE_BACKUP
 from gleanery.service.storage.sqlite.database import SqliteDatabase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.storage.database import Database, Engine, Transaction

@@ -26,7 +26,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import IO, Protocol
 
-from gleanery.service.foundation.settings import Settings
+from gleanery.common.settings import Settings
 from gleanery.service.http import Request, parse_address
 
 # --- the queue of lines -------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from gleanery.common.version import __version__
 from gleanery.service.foundation.observability.metrics import Metric, Sample, SharedCounters
-from gleanery.version import __version__
 
 STARTED = "process_start_time_seconds"
 EXPIRED_RECORDS = "gleanery_session_records_expired"

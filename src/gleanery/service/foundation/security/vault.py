@@ -21,7 +21,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.folders import create_private
 
 # --- storage of keys ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from functools import cache, lru_cache
 
-from gleanery.service.foundation.values import suggestions
+from gleanery.common import suggestions
 
 REGION_PATTERN = r"^[A-Za-z]{2}-[A-Za-z0-9]{1,3}$"
 """An ISO 3166-2 code: two letters for the country, a hyphen, one to three letters or digits."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.tokens import COMMAND_LINE, Actor

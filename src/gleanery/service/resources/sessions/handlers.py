@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gleanery import sessions
+from gleanery.common.settings import Settings
 from gleanery.service.api import binding
 from gleanery.service.api.context import (
     AnyContext,
@@ -20,7 +21,6 @@ from gleanery.service.api.context import (
 )
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
-from gleanery.service.foundation.settings import Settings
 from gleanery.service.foundation.values import json_text
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.http import Header

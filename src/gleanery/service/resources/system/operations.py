@@ -7,9 +7,9 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from gleanery.common.version import __version__
 from gleanery.service.api.operation import Example, Operation, Resource
 from gleanery.service.resources.system import console, handlers
-from gleanery.version import __version__
 
 
 class Status(TypedDict):

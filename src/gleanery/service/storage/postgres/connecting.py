@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import asyncpg
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.storage.postgres.errors import (
     DATABASE,
     LOST_STATEMENT,

@@ -36,7 +36,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.observability.progress import StartProgress, no_progress
 from gleanery.service.storage import migrations

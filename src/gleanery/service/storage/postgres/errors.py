@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import asyncpg
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 
 SERVER_DISCONNECTING = asyncpg.InternalClientError
 """The driver raises this for a connection that the server is ending but has not closed yet."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.storage.database import Engine, Subscription, Subscriptions, Transaction
 from gleanery.service.storage.postgres import row_security

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore, GroupedLimit
 from gleanery.service.storage.database import PoolState

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.storage.database import Transaction
 from gleanery.service.storage.tenancy import ALL_TENANTS, SHARED_TABLES, TENANT_TABLES
 

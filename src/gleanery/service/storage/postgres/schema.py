@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import SchemaLocked
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.storage import migrations

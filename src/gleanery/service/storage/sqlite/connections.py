@@ -17,7 +17,7 @@ from pathlib import Path
 
 import apsw
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import DISK_FULL, Unavailable
 
 TEMPORARY_ERRORS = (

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 import orjson
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.observability.progress import StartProgress, no_progress

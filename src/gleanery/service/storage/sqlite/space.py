@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.storage.sqlite.connections import INCREMENTAL, connect, explain, lock_folder
 

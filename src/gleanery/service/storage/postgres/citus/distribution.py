@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Overloaded, Unavailable
 from gleanery.service.foundation.observability.progress import Advance, StartProgress, no_progress
 from gleanery.service.storage.database import Row, Transaction

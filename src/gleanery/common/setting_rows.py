@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 from urllib.parse import parse_qs, urlsplit
 
-from gleanery.client_error import SettingsError
+from gleanery.common.errors import SettingsError
 
 T = TypeVar("T")
 

@@ -14,8 +14,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import get_type_hints
 
-from gleanery.client_error import SettingsError
-from gleanery.service.foundation.setting_rows import (
+from gleanery.common import suggestions
+from gleanery.common.errors import SettingsError
+from gleanery.common.setting_rows import (
     BASE_URL,
     BLOBS_LOCATION,
     ENDPOINT_URL,
@@ -35,7 +36,6 @@ from gleanery.service.foundation.setting_rows import (
     one_of,
     setting,
 )
-from gleanery.service.foundation.values import suggestions
 
 _MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
