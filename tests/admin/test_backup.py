@@ -348,7 +348,7 @@ def test_a_restore_that_is_stopped_is_not_served_as_an_empty_database(
     archive: Path, tmp_path: Path, number: int
 ) -> None:
     stopped = (
-        "import os, sys; from gleanery.service.admin import restore; from gleanery.cli import main; "
+        "import os; from gleanery.service.admin import restore; from gleanery.cli import main; "
         f"restore._verify = lambda *_: os.kill(os.getpid(), {number}); main()"
     )
     where = ["--data", str(tmp_path / "data")]

@@ -176,7 +176,7 @@ def test_a_style_sheet_loads_nothing() -> None:
 
 
 def test_the_base_install_does_not_load_the_console() -> None:
-    code = "import sys, gleanery.cli, gleanery.client; print('gleanery.service.console' in sys.modules)"
+    code = "import sys, gleanery.cli, gleanery.client; print('gleanery.service' in sys.modules)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -31,7 +31,8 @@ pytestmark = pytest.mark.thorough
 MAIN = "from gleanery.cli import main; main()"
 NO_WORKER_STARTS = (
     "-c",
-    f"import gleanery.service.processes.supervisor as module; module._PROGRAM = 'no.such.module'; {MAIN}",
+    "import gleanery.service.processes.supervisor as module; "
+    f"module._PROGRAM = 'no.such.module'; {MAIN}",
 )
 SIGHUP_IGNORED = (
     "-c",

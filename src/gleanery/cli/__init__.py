@@ -17,14 +17,13 @@ from typer.main import get_group
 
 from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
 from gleanery.cli.usage import UsageError, check_arguments, explain, has_shown_help
-from gleanery.common.errors import SettingsError
+from gleanery.common.errors import ExplainedError, SettingsError
 from gleanery.common.settings import (
     environment_warnings,
     kubernetes_variables,
     reject_empty_variables,
 )
 from gleanery.common.version import __version__
-from gleanery.service.foundation.errors import GleaneryError, Unavailable
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
 _INTERRUPTED = 130
@@ -68,7 +67,7 @@ def main() -> None:
         if "_GLEANERY_COMPLETE" not in os.environ:  # a warning would appear while the user types
             _check_environment()
         sys.exit(_run())
-    except (SettingsError, GleaneryError, OSError) as error:
+    except (ExplainedError, OSError) as error:
         typer.echo(f"gleanery: {_message(error)}", err=True)
         sys.exit(_FAILED)
     except Exception:
@@ -159,6 +158,4 @@ def _option_variables(command: Any) -> Iterator[str]:
 def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, Unavailable) and error.reason is not None:
-        return f"{error}. Reason: {error.reason}"
-    return str(error)
+    return error.explanation if isinstance(error, ExplainedError) else str(error)

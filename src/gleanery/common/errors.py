@@ -1,4 +1,4 @@
-"""The base class of the library's errors, which the client and the export files share."""
+"""The bases of errors: those of the library, and those that a command explains in one sentence."""
 
 from __future__ import annotations
 
@@ -14,5 +14,14 @@ class ClientError(Exception):
         return f"{message} (after {self.attempts} attempts)" if self.attempts > 1 else message
 
 
-class SettingsError(Exception):
+class ExplainedError(Exception):
+    """An error whose message says what to do. A command prints it without a traceback."""
+
+    @property
+    def explanation(self) -> str:
+        """The message for the person at the command line."""
+        return str(self)
+
+
+class SettingsError(ExplainedError):
     """A setting or its environment is wrong. The message says what to do."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
-from gleanery.service.api.openapi import Description
 from gleanery.service.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.service.api.readiness import Readiness
+from gleanery.service.api.reference.page import Description
 from gleanery.service.api.services import Capacity, Services
 from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.errors import Unavailable

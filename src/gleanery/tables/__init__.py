@@ -10,6 +10,7 @@ from gleanery.tables.writer import (
     FORMATS,
     ExportWriter,
     FormatName,
+    available_formats,
     format_of,
     open_export,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "FormatName",
     "InvalidExport",
     "Widening",
+    "available_formats",
     "format_of",
     "open_export",
 ]

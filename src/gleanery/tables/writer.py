@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -142,6 +143,12 @@ class ExportWriter:
     ) -> None:
         """Remove an unfinished file, also if the block forgot to call ``finish``."""
         self.abort()
+
+
+def available_formats() -> list[str]:
+    """Return the formats that can be written here: Parquet needs a library."""
+    has_parquet = importlib.util.find_spec("pyarrow") is not None
+    return ["csv", "jsonl", *(["parquet"] if has_parquet else [])]
 
 
 def format_of(target: str) -> FormatName:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, get_origin
 
 from pydantic import BaseModel, TypeAdapter
@@ -14,7 +13,7 @@ from typing_extensions import TypedDict
 
 from gleanery.common.settings import Settings
 from gleanery.common.version import __version__
-from gleanery.service.api import binding, reference
+from gleanery.service.api import binding
 from gleanery.service.api.operation import Example, Operation, Resource
 from gleanery.service.api.response import DESCRIPTIONS, HEADERS, example
 from gleanery.service.foundation.field_types import Name
@@ -363,23 +362,3 @@ def _error_response(status: int, schemas: _Schemas) -> Document:
             name: {"schema": {"type": "string"}, "required": True} for name in HEADERS[status]
         }
     return response
-
-
-class Description:
-    """Both forms, made on first use."""
-
-    def __init__(self, resources: Sequence[Resource], settings: Settings) -> None:
-        self._resources = resources
-        self._settings = settings
-
-    @cached_property
-    def _document(self) -> Document:
-        return document(self._resources, self._settings)
-
-    @cached_property
-    def openapi_json(self) -> bytes:
-        return encoded(self._document)
-
-    @cached_property
-    def reference_page(self) -> reference.ReferencePage:
-        return reference.build_page(self._document)

@@ -1,9 +1,11 @@
-"""Errors that are reported to clients, independent of HTTP, and errors of settings."""
+"""Errors that are reported to clients, independent of HTTP."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+from gleanery.common.errors import ExplainedError
 
 MAX_DETAILS = 100
 """The most details that one response lists, so that a response is never large."""
@@ -20,7 +22,7 @@ class ErrorDetail:
     type: str
 
 
-class GleaneryError(Exception):
+class GleaneryError(ExplainedError):
     """Error that is reported to the client, with its details."""
 
     def __init__(self, *details: ErrorDetail) -> None:
@@ -350,6 +352,10 @@ class Unavailable(GleaneryError):
         self.reason = reason
         """A known cause, for the log and for commands; clients do not get it."""
         super().__init__(ErrorDetail(("server",), msg, "unavailable"))
+
+    @property
+    def explanation(self) -> str:
+        return str(self) if self.reason is None else f"{self}. Reason: {self.reason}"
 
 
 class SchemaLocked(Unavailable):

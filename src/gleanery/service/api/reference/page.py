@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
+from functools import cached_property
 from html import escape
 from importlib.resources import files
 from typing import NamedTuple
 
-from gleanery.service.api.openapi import Document
+from gleanery.common.settings import Settings
+from gleanery.service.api.openapi import Document, document, encoded
+from gleanery.service.api.operation import Resource
 from gleanery.service.api.reference import markup, operation, snippets
 from gleanery.service.api.reference.schemas import Row, description, members
 from gleanery.service.api.reference.sections import Group, Status, common_statuses, groups
@@ -152,3 +156,23 @@ def _type(name: str, schema: Document) -> str:
         f'<h3 id="{name}-title"><a href="#{name}">{name}</a></h3>'
         f"{markup.paragraphs(description(schema))}{markup.rows(members(schema))}</div></article>\n"
     )
+
+
+class Description:
+    """The API for clients: as an OpenAPI document and as a page, both made on first use."""
+
+    def __init__(self, resources: Sequence[Resource], settings: Settings) -> None:
+        self._resources = resources
+        self._settings = settings
+
+    @cached_property
+    def _document(self) -> Document:
+        return document(self._resources, self._settings)
+
+    @cached_property
+    def openapi_json(self) -> bytes:
+        return encoded(self._document)
+
+    @cached_property
+    def reference_page(self) -> ReferencePage:
+        return build_page(self._document)

@@ -37,7 +37,7 @@ from gleanery.service.resources.access import (
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.log import ReadAuditor
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.exports.tables import available_formats
+from gleanery.tables import available_formats
 
 FRESH = 10 * 60 * timestamps.SECOND
 """For this time after a login or a confirmation, a person may create tokens."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import importlib.util
 import logging
 import os
 import shutil
@@ -26,6 +25,7 @@ from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, Over
 from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
 from gleanery.service.resources.exports.unsent_files import UnsentFiles
+from gleanery.tables import available_formats
 
 _log = logging.getLogger("gleanery")
 
@@ -81,12 +81,6 @@ class TableFile(NamedTuple):
         with self.file:
             while piece := await asyncio.to_thread(self.file.read, _PIECE_BYTES):
                 yield piece
-
-
-def available_formats() -> list[str]:
-    """Return the formats that the service can write."""
-    has_parquet = importlib.util.find_spec("pyarrow") is not None
-    return ["csv", "jsonl", *(["parquet"] if has_parquet else [])]
 
 
 def require_format(name: str) -> None:

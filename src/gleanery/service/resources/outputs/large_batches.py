@@ -1,7 +1,7 @@
 """Preparation of large batches in a process of their own.
 
 A parser blocks all threads of its process while it runs. A large batch would so delay all other
-requests. The first large batch starts the process; ``gleanery.service.resources.outputs.batch_process`` is its program.
+requests. The first large batch starts the process; ``batch_process`` is its program.
 """
 
 from __future__ import annotations

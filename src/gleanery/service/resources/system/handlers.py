@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gleanery.service.api.context import AnyContext
-from gleanery.service.api.openapi import Description
+from gleanery.service.api.reference.page import Description
 from gleanery.service.api.response import Response
 
 
