@@ -1,4 +1,4 @@
-"""Batches in memory, and the spool on disk."""
+"""The durable queue: batches in memory, and the spool on disk."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from gleanery.integrations.scrapy.batches import PendingBatches
-from gleanery.integrations.scrapy.spool import Spool, spool_folder
+from gleanery.client.queue.batches import BatchQueue
+from gleanery.client.queue.spool import Spool, spool_folder
 
 
-def add_all(pending: PendingBatches, count: int, size: int = 1) -> int:
+def add_all(pending: BatchQueue[bytes], count: int, size: int = 1) -> int:
     """Add lines until there is no room. Return the number of those that were added."""
-    return sum(1 for _ in range(count) if pending.add(b"x" * size))
+    return sum(1 for _ in range(count) if pending.add(b"x" * size, size))
 
 
-def lines(pending: PendingBatches) -> int | None:
+def lines(pending: BatchQueue[bytes]) -> int | None:
     batch = pending.first(0)
-    return None if batch is None else len(batch.lines)
+    return None if batch is None else len(batch.entries)
 
 
 def test_a_batch_is_closed_when_it_is_full() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=60)
     add_all(pending, 9)
     assert lines(pending) is None
     add_all(pending, 6)
@@ -38,10 +38,10 @@ def test_a_batch_is_closed_when_it_is_full() -> None:
 
 
 def test_a_batch_is_closed_before_it_is_too_large() -> None:
-    pending = PendingBatches(max_items=1000, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=1000, max_seconds=60)
     add_all(pending, 3, 500_000)
     assert lines(pending) == 2
-    pending.add(b"x" * 3_000_000)  # a line that is larger than a batch has one of its own
+    pending.add(b"x", 3_000_000)  # a line that is larger than a batch is alone in one
     pending.remove_first()
     assert lines(pending) == 1
     pending.remove_first()
@@ -50,15 +50,15 @@ def test_a_batch_is_closed_before_it_is_too_large() -> None:
 
 
 def test_a_batch_is_closed_when_it_is_old() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=0.01)
-    pending.add(b"x")
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=0.01)
+    pending.add(b"x", 1)
     batch = pending.first(30)
     assert batch is not None
-    assert len(batch.lines) == 1
+    assert len(batch.entries) == 1
 
 
 def test_eight_batches_are_in_memory() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=60)
     assert add_all(pending, 200) == 80
     pending.remove_first()
     assert add_all(pending, 200) == 10
@@ -66,7 +66,7 @@ def test_eight_batches_are_in_memory() -> None:
 
 
 def test_the_end_wakes_the_thread_that_waits() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=60)
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(pending.first()))
     thread.start()
@@ -76,7 +76,7 @@ def test_the_end_wakes_the_thread_that_waits() -> None:
 
 
 def test_a_batch_is_taken_only_if_it_is_stored() -> None:
-    pending = PendingBatches(max_items=2, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=2, max_seconds=60)
     add_all(pending, 3)
 
     def fail(_: object) -> None:
