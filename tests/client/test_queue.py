@@ -6,13 +6,15 @@ import fcntl
 import shutil
 import threading
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gleanery.client.queue.batches import BatchQueue
+from gleanery.client.queue.batches import BatchQueue, in_batches
 from gleanery.client.queue.spool import Spool, spool_folder
+from tests.support.waiting import wait_until
 
 
 def add_all(pending: BatchQueue[bytes], count: int, size: int = 1) -> int:
@@ -87,6 +89,46 @@ def test_a_batch_is_taken_only_if_it_is_stored() -> None:
     assert pending.items() == 3
     pending.take_all(lambda _: None)
     assert pending.items() == 0
+
+
+def test_items_that_stay_together_are_in_one_batch() -> None:
+    queue: BatchQueue[str] = BatchQueue(max_items=10, max_seconds=0, max_batches=inf)
+    for name, items in (("a", 4), ("b", 6), ("c", 3), ("d", 8), ("e", 1)):
+        assert queue.add(name, 0, items)
+    assert queue.items() == 22
+    found = []
+    while (batch := queue.first(0)) is not None:
+        found.append((batch.entries, batch.items))
+        queue.remove_first()
+    assert found == [(["a", "b"], 10), (["c"], 3), (["d", "e"], 9)]
+
+
+def test_a_producer_can_wait_for_room() -> None:
+    queue: BatchQueue[int] = BatchQueue(max_items=10, max_seconds=60, max_batches=2)
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.extend(queue.put(n, 1) for n in range(50)))
+    thread.start()
+    taken: list[int] = []
+    while len(taken) < 20:
+        batch = queue.first(30)
+        assert batch is not None
+        assert queue.items() <= 20
+        taken += batch.entries
+        queue.remove_first()
+    wait_until(lambda: queue.items() == 20)
+    queue.end()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert taken == list(range(20))
+    assert results == [True] * 40 + [False] * 10
+    assert queue.items() == 20, "what was added before the end is kept"
+
+
+def test_lines_are_divided_into_batches() -> None:
+    lines = [b"x" * size for size in (500_000, 500_000, 500_000, 3_000_000, 1, 1, 1)]
+    sizes = [list(map(len, batch)) for batch in in_batches(lines, max_items=2)]
+    assert sizes == [[500_000, 500_000], [500_000], [3_000_000], [1, 1], [1]]
+    assert list(in_batches([], max_items=2)) == []
 
 
 def read_all(spool: Spool) -> list[list[bytes]]:
