@@ -74,23 +74,13 @@ class BatchQueue(Generic[T]):
     def add(self, entry: T, size: int, items: int = 1) -> bool:
         """Add an entry of so many bytes and items. Return False if there is no room for it."""
         with self._changed:
-            if len(self._closed) >= self._max_batches:
-                return False
-            if self._open is not None and not self._open.has_room(size, items, self._max_items):
-                self._close_open()
-            if self._open is None:
-                self._open = Batch()
-                self._changed.notify_all()  # the consumer waits until this batch is old
-            self._open.add(entry, size, items)
-            if self._open.items >= self._max_items:
-                self._close_open()
-            return True
+            return self._add(entry, size, items)
 
     def put(self, entry: T, size: int) -> bool:
         """Add an entry, and wait until there is room. Return False if no more are wanted."""
         with self._changed:
             while not self.is_ending:
-                if self.add(entry, size):
+                if self._add(entry, size, 1):
                     return True
                 self._changed.wait()
             return False
@@ -144,6 +134,21 @@ class BatchQueue(Generic[T]):
         with self._changed:
             opened = self._open.items if self._open else 0
             return opened + sum(batch.items for batch in self._closed)
+
+    def _add(self, entry: T, size: int, items: int) -> bool:
+        if len(self._closed) >= self._max_batches:
+            return False
+        batch = self._open
+        if batch is not None and not batch.has_room(size, items, self._max_items):
+            self._close_open()
+            batch = None
+        if batch is None:
+            batch = self._open = Batch()
+            self._changed.notify_all()  # the consumer waits until this batch is old
+        batch.add(entry, size, items)
+        if batch.items >= self._max_items:
+            self._close_open()
+        return True
 
     def _seconds_left(self, deadline: float | None) -> float | None:
         """Return the seconds until the open batch is old, or until an earlier deadline."""
