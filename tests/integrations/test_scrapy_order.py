@@ -41,7 +41,7 @@ def new_pipeline(engine: Engine) -> Any:
 
 def take_value(pipeline: Any) -> Any:
     """Take the first batch, as the thread does, and return its only value."""
-    value = json.loads(pipeline._pending.first(0).lines[0])["data"]["value"]
+    value = json.loads(pipeline._pending.first(0).entries[0])["data"]["value"]
     pipeline._pending.remove_first()
     return value
 

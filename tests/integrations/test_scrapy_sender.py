@@ -13,8 +13,8 @@ from uuid import uuid4
 import pytest
 
 from gleanery.client import ConnectionFailed, ErrorDetail, RateLimited
-from gleanery.integrations.scrapy.outage import Outage
-from gleanery.integrations.scrapy.spool import Spool
+from gleanery.client.queue.sender import Outage
+from gleanery.client.queue.spool import Spool
 from tests.support.forwarder import Forwarder
 from tests.support.process import gleanery_in_process
 from tests.support.scrapy_senders import RunningSender
@@ -123,7 +123,7 @@ def test_the_end_does_not_wait_longer_than_it_may(
     gate: Forwarder, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request of a service that hangs takes its whole timeout."""
-    monkeypatch.setattr("gleanery.integrations.scrapy.sender._TIMEOUT", 1.5)
+    monkeypatch.setattr("gleanery.client.queue.sender._TIMEOUT", 1.5)
     gate.freeze()
     sender = RunningSender(
         tmp_path, gate_url(gate), client.token, max_retries=20, close_seconds=3.0

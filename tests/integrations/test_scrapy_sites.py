@@ -13,9 +13,8 @@ from scrapy.http import Response
 from scrapy.http.cookies import CookieJar
 
 from gleanery.client import AsyncClient
-from gleanery.integrations.scrapy import site_session
-from gleanery.integrations.scrapy.site_session import SiteSession
-from gleanery.integrations.scrapy.sites import group_by_site, session_domain
+from gleanery.integrations.scrapy import sites
+from gleanery.integrations.scrapy.sites import SiteSession, group_by_site, session_domain
 from tests.support.process import environment
 
 _OFFLINE = """
@@ -60,9 +59,9 @@ def test_only_cookies_of_sites_with_a_session_are_converted(
     for number in range(50):
         jar.set_cookie(cookie(f"www.shop{number}.example"))
     converted: list[str] = []
-    convert = site_session._convert
+    convert = sites._convert
     monkeypatch.setattr(
-        site_session,
+        sites,
         "_convert",
         lambda cookies: convert([converted.append(one.domain) or one for one in cookies]),
     )

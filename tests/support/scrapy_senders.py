@@ -6,11 +6,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gleanery.integrations.scrapy.batches import PendingBatches
-from gleanery.integrations.scrapy.rejected import RejectedItems
-from gleanery.integrations.scrapy.sender import Events, Sender
+from gleanery.client.queue.batches import BatchQueue
+from gleanery.client.queue.rejected import RejectedItems
+from gleanery.client.queue.sender import Events, Sender
+from gleanery.client.queue.spool import Spool
+from gleanery.integrations.scrapy.items import OutputPusher
 from gleanery.integrations.scrapy.settings import GleanerySettings
-from gleanery.integrations.scrapy.spool import Spool
 
 
 class RunningSender:
@@ -18,23 +19,28 @@ class RunningSender:
 
     def __init__(self, folder: Path, url: str, token: str | None, **settings: Any) -> None:
         given = {"group": "items", "job": "shop", "max_retries": 0, "close_seconds": 0.0}
-        self.pending = PendingBatches(max_items=1000, max_seconds=60)
+        self.pending: BatchQueue[bytes] = BatchQueue(max_items=1000, max_seconds=60)
         self.spool = Spool(folder / "spool")
         self.rejected = RejectedItems(folder / "invalid", "items", "shop")
         self.counts: Counter[str] = Counter()
         self.has_ended = False
+        chosen = GleanerySettings(url=url, token=token, **{**given, **settings})
         self.thread = Sender(
-            GleanerySettings(url=url, token=token, **{**given, **settings}),
             self.pending,
             self.spool,
             self.rejected,
             Events(self._add, lambda: None, self._end),
+            connect=chosen.client,
+            store=OutputPusher(chosen).push,
+            max_retries=chosen.max_retries,
+            close_seconds=chosen.close_seconds,
+            producer="this spider",
         )
 
     def run(self, *lines: bytes) -> None:
         """Send lines until the end."""
         for line in lines:
-            assert self.pending.add(line)
+            assert self.pending.add(line, len(line))
         self.pending.end()
         self.thread.start()
         self.thread.join(120)

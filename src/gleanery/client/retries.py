@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from gleanery.client.errors import ApiError, ClientError, ConnectionFailed, TimedOut, UnexpectedPage
@@ -48,3 +49,9 @@ def backoff(retries: int) -> float:
 
     longest: float = min(_FIRST_SECONDS * 2 ** min(retries, 10), _LONGEST_SECONDS)
     return longest * uniform(0.5, 1.0)  # noqa: S311  # so that clients do not retry at once
+
+
+def delay_after(error: Exception, retries: int, longest_asked: float = inf) -> float:
+    """Return the seconds before a caller repeats a call: the back-off, or what the service asks."""
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    return max(backoff(retries), min(asked or 0.0, longest_asked))

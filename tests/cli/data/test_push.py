@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ import pytest
 
 from gleanery.cli.data import progress
 from gleanery.cli.data.item_files import open_input, open_items
+from gleanery.cli.data.pipe_items import PipeItems
+from gleanery.cli.data.stop_signals import StopSignals
+from gleanery.client.items import FLUSH
 from tests.cli.data.conftest import CommandLine
 from tests.support.process import environment
 from tests.support.service import Client
@@ -265,6 +268,22 @@ def test_an_item_of_a_slow_pipe_is_stored_before_its_batch_is_full(
         assert process.poll() is None
         process.communicate(timeout=TIMEOUT_SECONDS)
         assert process.returncode == 0
+
+
+def test_each_batch_of_a_pipe_is_sent_also_if_many_of_its_lines_are_blank() -> None:
+    found = list(PipeItems(iter([b"\n"] * 2500), StopSignals(), lambda: None))
+    assert [n for n, item in enumerate(found) if item is FLUSH] == [1000, 2001, 2502]
+
+
+def test_the_items_of_a_pipe_before_an_error_are_sent() -> None:
+    def read() -> Iterator[bytes]:
+        yield from (b"1", b"2", b"3")
+        raise OSError("The disk cannot be read")
+
+    items = iter(PipeItems(read(), StopSignals(), lambda: None))
+    assert [next(items) for _ in range(4)] == [b"1", b"2", b"3", FLUSH]
+    with pytest.raises(OSError, match="cannot be read"):
+        next(items)
 
 
 @pytest.mark.thorough

@@ -11,6 +11,6 @@ except ModuleNotFoundError as error:
 
 from gleanery.integrations.crawlee.session_pool import session_pool
 from gleanery.integrations.crawlee.storage_client import GleaneryStorageClient
-from gleanery.integrations.logins.errors import LoginExpired
+from gleanery.integrations.logins.states import LoginExpired
 
 __all__ = ["GleaneryStorageClient", "LoginExpired", "session_pool"]

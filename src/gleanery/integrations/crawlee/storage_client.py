@@ -12,8 +12,7 @@ from crawlee.storage_clients import FileSystemStorageClient, StorageClient
 from gleanery.client import AsyncClient, PushReport
 from gleanery.integrations import limit_request_log
 from gleanery.integrations.crawlee.dataset_client import GleaneryDatasetClient
-from gleanery.integrations.crawlee.job import DatasetJob
-from gleanery.integrations.crawlee.outputs import OutputFields
+from gleanery.integrations.crawlee.job import DatasetJob, OutputFields
 
 if TYPE_CHECKING:
     from crawlee.storage_clients._base import KeyValueStoreClient, RequestQueueClient

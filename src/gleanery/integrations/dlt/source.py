@@ -1,22 +1,25 @@
-"""The source and its resources: tables of outputs, and logs of changes."""
+"""The source and its resources: tables of outputs, logs of changes, and the position in each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import dlt
 from dlt.common import logger
+from dlt.common.configuration.container import Container
+from dlt.common.destination import DestinationCapabilitiesContext
+from dlt.common.destination.utils import resolve_merge_strategy
+from dlt.common.schema.typing import TColumnSchema, TTableSchema
 from dlt.extract import DltResource
 from msgspec import Raw
 
-from gleanery.client import Client, CursorExpired, NotFound
+from gleanery.client import Client, CursorExpired, Group, NotFound
 from gleanery.client.requests import View
-from gleanery.integrations.dlt import tables
-from gleanery.integrations.dlt.member_names import MemberNames
-from gleanery.integrations.dlt.position import Position
 from gleanery.integrations.dlt.rows import (
+    MemberNames,
     Paths,
     Row,
     change_row,
@@ -30,6 +33,25 @@ _EXPIRED = (
     "The position in the group {!r} has expired: the service no longer knows all deletions after "
     "it, or was restored."
 )
+_ADVICE = 'Use another pipeline, or replace its tables: pipeline.run(…, refresh="drop_resources")'
+
+_Columns = dict[str, TColumnSchema]
+
+_DATES: _Columns = {
+    name: {"data_type": "timestamp"} for name in ("create_date", "update_date", "last_scraped_date")
+}
+# Of the rows with the same key in a run, dlt keeps the one with the last position.
+_CURSOR: TColumnSchema = {"data_type": "bigint", "dedup_sort": "desc"}
+_OUTPUT_COLUMNS: _Columns = {
+    **_DATES,
+    "cursor": _CURSOR,
+    "deleted": {"data_type": "bool", "hard_delete": True},
+}
+_CHANGE_COLUMNS: _Columns = {
+    **_DATES,
+    "cursor": _CURSOR,
+    "change_date": {"data_type": "timestamp"},
+}
 
 
 class Feed(NamedTuple):
@@ -68,7 +90,7 @@ def gleanery_source(
         The resources.
     """
     names = [groups] if isinstance(groups, str) else list(groups)
-    tables.require_distinct(names)
+    _require_distinct(names)
     for group in names:
         options = (base_url, token, group, view, page_size)
         yield _outputs_resource(Feed(f"outputs_{group}", *options))
@@ -82,7 +104,7 @@ def _outputs_resource(feed: Feed) -> DltResource:
         name=feed.resource,
         write_disposition="merge",
         primary_key="output_id",
-        columns=tables.OUTPUT_COLUMNS,
+        columns=_OUTPUT_COLUMNS,
     )(feed)
     return resource
 
@@ -94,18 +116,18 @@ def _changes_resource(feed: Feed) -> DltResource:
         write_disposition="merge",
         # a cursor is not a key: that of an old change depends on the day of the run
         primary_key=("output_id", "change", "change_date"),
-        columns=tables.CHANGE_COLUMNS,
+        columns=_CHANGE_COLUMNS,
     )(feed)
     return resource
 
 
 def _load_outputs(feed: Feed) -> Iterator[list[Row]]:
-    tables.require_exact_merge()
+    _require_exact_merge()
     with Client(feed.base_url, feed.token) as client:
         position = _open_position(feed, client)
         if _has_expired(feed, client, position.cursor):
             logger.warning(f"{_EXPIRED.format(feed.group)} All rows of its table are replaced.")
-            tables.truncate(feed.resource)
+            _truncate(feed.resource)
             position.cursor = 0
         yield from _load(feed, client, position, output_row)
 
@@ -121,8 +143,8 @@ def _load_changes(feed: Feed) -> Iterator[list[Row]]:
         yield from _load(feed, client, position, change_row)
 
 
-def _open_position(feed: Feed, client: Client) -> Position:
-    return Position(dlt.current.resource_state(), feed.resource, client.base_url, feed.view)
+def _open_position(feed: Feed, client: Client) -> _Position:
+    return _Position(dlt.current.resource_state(), feed.resource, client.base_url, feed.view)
 
 
 def _has_expired(feed: Feed, client: Client, cursor: int) -> bool:
@@ -137,7 +159,7 @@ def _has_expired(feed: Feed, client: Client, cursor: int) -> bool:
 
 
 def _load(
-    feed: Feed, client: Client, position: Position, to_row: Callable[[Raw, Paths], Row]
+    feed: Feed, client: Client, position: _Position, to_row: Callable[[Raw, Paths], Row]
 ) -> Iterator[list[Row]]:
     """Yield the rows of each page. The position is moved first, because dlt may stop after one."""
     with suppress(NotFound):  # the group is deleted, and its feed says which rows to remove
@@ -161,3 +183,106 @@ def _read_paths_of_doubles(client: Client, group: str) -> Paths:
         return paths_of_doubles(client.fields(group))
     except NotFound:  # the group is deleted: its changes are deletions, which have no data
         return []
+
+
+# --- position in the change feed, in the state of the pipeline ----------------------------------
+
+
+class _Position:
+    """Cursor after the last change that was loaded.
+
+    dlt stores the state in the same load package as the rows. A run that fails while it reads
+    discards both. A run that fails while it loads keeps the package, and the next run loads it.
+    """
+
+    def __init__(self, state: dict[str, Any], resource: str, url: str, view: View) -> None:
+        self._state = state
+        source = {"url": url, "view": view}
+        stored = {name: state.setdefault(name, value) for name, value in source.items()}
+        if stored != source:
+            raise ValueError(
+                f"The resource {resource!r} was loaded from {_describe(stored)}, not from "
+                f"{_describe(source)}. {_ADVICE}"
+            )
+
+    def require_same_group(self, resource: str, group: Group) -> None:
+        """Raise ValueError if the rows come from another group with the same name.
+
+        Each organization and each database has its own groups. A deleted group keeps its number.
+        """
+        number = self._state.setdefault("group_number", group.id)
+        if number != group.id:
+            reason = f"it had the number {number}, and has the number {group.id} now"
+        elif self.cursor > group.cursor:
+            reason = "it has no changes at the position of the last run"
+        else:
+            return
+        raise ValueError(
+            f"The group {group.group_id!r} is not the one from which {resource!r} was loaded: "
+            f"{reason}. The token belongs to another organization, or the service has a new "
+            f"database. {_ADVICE}"
+        )
+
+    @property
+    def cursor(self) -> int:
+        cursor: int = self._state.get("cursor", 0)
+        return cursor
+
+    @cursor.setter
+    def cursor(self, cursor: int) -> None:
+        self._state["cursor"] = cursor
+
+
+def _describe(source: dict[str, Any]) -> str:
+    return f"{source['url']} (view={source['view']})"
+
+
+# --- tables in dlt's schema ---------------------------------------------------------------------
+
+
+def _require_distinct(groups: Sequence[str]) -> None:
+    """Raise ValueError if two groups would have the same table."""
+    naming = dlt.current.source_schema().naming
+    group_of: dict[str, str] = {}
+    for group in groups:
+        table = naming.normalize_table_identifier(f"outputs_{group}")
+        if table in group_of:
+            raise ValueError(
+                f"The groups {group_of[table]!r} and {group!r} have the same table {table!r}: "
+                "load them with two pipelines, each with a dataset_name of its own"
+            )
+        group_of[table] = group
+
+
+def _require_exact_merge() -> None:
+    """Raise ValueError if the table of the current resource would keep old or deleted rows.
+
+    dlt falls back to append where a destination has no merge. Its other strategies do not use the
+    order of two rows of an output, and store the row of a deletion.
+    """
+    if DestinationCapabilitiesContext not in Container():
+        return  # the rows are extracted without a destination
+    table = dlt.current.resource().compute_table_schema()
+    name = table["name"] or ""
+    if resolve_merge_strategy({name: table}, table) != "delete-insert":
+        raise ValueError(
+            f"The table {name!r} would keep old and deleted rows, because it is not loaded with "
+            "the merge strategy 'delete-insert'. Load into a destination that supports it, such "
+            "as a database, without another write_disposition. Or load only the log of changes: "
+            "gleanery_source(…, changes=True).with_resources('changes_…')"
+        )
+
+
+def _truncate(resource: str) -> None:
+    """Let dlt empty the tables of a resource before it loads the rows of this run."""
+    package = dlt.current.load_package_state()["state"]
+    package.setdefault("truncated_tables", []).extend(deepcopy(_loaded_tables(resource)))
+
+
+def _loaded_tables(resource: str) -> list[TTableSchema]:
+    """Return the table of a resource and those nested in it, as far as they have had rows."""
+    found: dict[str | None, TTableSchema] = {}
+    for table in dlt.current.source_schema().data_tables(seen_data_only=True):
+        if table.get("resource") == resource or table.get("parent") in found:
+            found[table["name"]] = table
+    return list(found.values())

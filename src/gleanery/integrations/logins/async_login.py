@@ -18,7 +18,7 @@ from gleanery.client import (
     LeaseLost,
 )
 from gleanery.integrations.logins import states
-from gleanery.integrations.logins.errors import (
+from gleanery.integrations.logins.states import (
     LoginExpired,
     SessionChanged,
     has_no_login,

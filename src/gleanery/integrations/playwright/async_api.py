@@ -14,7 +14,7 @@ from playwright.async_api import Browser, BrowserContext, Download, Error, Page
 from gleanery.client import AsyncClient, AsyncLease, ClientError
 from gleanery.integrations.logins import states
 from gleanery.integrations.logins.async_login import AsyncLogin, AsyncSavedSession
-from gleanery.integrations.logins.errors import (
+from gleanery.integrations.logins.states import (
     LoginExpired,
     SessionChanged,
     login_expired,

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Download, Error, Page
 
 from gleanery.client import Client, ClientError, Lease
 from gleanery.integrations.logins import states
-from gleanery.integrations.logins.errors import (
+from gleanery.integrations.logins.states import (
     LoginExpired,
     SessionChanged,
     login_expired,

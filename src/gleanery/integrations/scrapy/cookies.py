@@ -14,8 +14,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from gleanery.integrations.scrapy.crawl_sessions import CrawlSessions, SessionKey
-from gleanery.integrations.scrapy.site_session import SiteSession
-from gleanery.integrations.scrapy.sites import session_domain
+from gleanery.integrations.scrapy.sites import SiteSession, session_domain
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider

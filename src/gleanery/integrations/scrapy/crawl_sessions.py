@@ -1,4 +1,7 @@
-"""The sessions of a crawl: each is loaded once, and its changes are stored from time to time."""
+"""The sessions of a crawl: their settings, which sites have one, and when each is stored.
+
+Each session is loaded once, and its changes are stored from time to time.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred, DeferredLock
 
-from gleanery.client import ClientError, Conflict, LeaseLost
+from gleanery.client import AsyncClient, ClientError, Conflict, LeaseLost
 from gleanery.client.retries import is_temporary
 from gleanery.integrations.scrapy.coroutines import (
     CoroutineRunner,
@@ -24,23 +27,60 @@ from gleanery.integrations.scrapy.coroutines import (
     start,
     within,
 )
-from gleanery.integrations.scrapy.session_settings import SessionSettings
 from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
-from gleanery.integrations.scrapy.site_session import SiteSession
-from gleanery.integrations.scrapy.sites import group_by_site
-from gleanery.integrations.scrapy.stored_sites import StoredSites
+from gleanery.integrations.scrapy.sites import SiteSession, group_by_site, session_domain
 from gleanery.sessions import Cookie as SessionCookie
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http.cookies import CookieJar
+    from scrapy.settings import BaseSettings
 
+_DOMAINS = "GLEANERY_SESSION_DOMAINS"
 _UNAVAILABLE = "gleanery_session_unavailable"
 _LEASE_LOST = "gleanery_lease_lost"
 _LEAST_SECONDS = 5.0  # for an attempt, also if the end of the crawl must not wait
 _RELEASE_SECONDS = 1.0  # after everything else has taken all the time
 
 _log = logging.getLogger(__name__)
+
+
+class SessionSettings(NamedTuple):
+    """Settings of sessions."""
+
+    profile: str
+    domains: frozenset[str]
+    """Sites that have a session; empty for those whose session the service has."""
+    has_lease: bool
+    lease_seconds: int
+    lease_wait: float
+    store_seconds: float
+
+    @classmethod
+    def from_scrapy(cls, settings: BaseSettings) -> SessionSettings:
+        read = cls(
+            profile=settings.get("GLEANERY_PROFILE") or "default",
+            domains=frozenset(_chosen_site(name) for name in settings.getlist(_DOMAINS)),
+            has_lease=settings.getbool("GLEANERY_LEASE"),
+            lease_seconds=settings.getint("GLEANERY_LEASE_SECONDS", 300),
+            lease_wait=settings.getfloat("GLEANERY_LEASE_WAIT", 600.0),
+            store_seconds=settings.getfloat("GLEANERY_SESSION_SECONDS", 60.0),
+        )
+        if not 1 <= read.lease_seconds <= 3600:
+            raise ValueError("GLEANERY_LEASE_SECONDS must be between 1 and 3600")
+        if read.lease_wait < 0 or read.store_seconds <= 0:
+            raise ValueError(
+                "GLEANERY_LEASE_WAIT must not be negative, and GLEANERY_SESSION_SECONDS "
+                "must be more than 0"
+            )
+        return read
+
+
+def _chosen_site(name: str) -> str:
+    site = session_domain(name.strip().removeprefix("."))
+    if site is None:
+        raise ValueError(f"{_DOMAINS} has {name!r}: expected a domain such as shop.example")
+    return site
 
 
 class SessionUnavailable(IgnoreRequest):
@@ -64,7 +104,7 @@ class CrawlSessions:
         self._jar_of = jar_of
         self._runner = CoroutineRunner()
         self._client = settings.async_client(max_retries=patient_retries(crawler.settings))
-        self._sites = StoredSites(self._client, self.settings.domains)
+        self._sites = _StoredSites(self._client, self.settings.domains)
         self._sessions: dict[SessionKey, SiteSession] = {}
         self._loading: dict[SessionKey, list[Deferred[None]]] = {}
         self._timer: Timer | None = None
@@ -223,3 +263,35 @@ async def _release_together(
     """Return the leases, and the error of each: one must not keep another from being returned."""
     released = (within(seconds, session.release()) for session in sessions)
     return await asyncio.gather(*released, return_exceptions=True)
+
+
+class _StoredSites:
+    """Sites of the settings, or else those whose session the service has.
+
+    The list of the service is read once for each profile, so that other sites cost no requests.
+    """
+
+    def __init__(self, client: AsyncClient, chosen: frozenset[str]) -> None:
+        self._client = client
+        self._chosen = chosen
+        self._stored: dict[str, frozenset[str | None]] = {}
+        self._lock = asyncio.Lock()
+
+    async def has(self, site: str, profile: str) -> bool:
+        """Return True if the crawl uses the session of a site and profile."""
+        if self._chosen:
+            return site in self._chosen
+        async with self._lock:
+            if profile not in self._stored:
+                self._stored[profile] = await self._list(profile)
+        return site in self._stored[profile]
+
+    async def _list(self, profile: str) -> frozenset[str | None]:
+        summaries = await self._client.sessions(profile=profile)
+        if not summaries:
+            _log.warning(
+                "There is no session of the profile %r, so requests have no login. To store the "
+                "cookies of a site, name it in GLEANERY_SESSION_DOMAINS",
+                profile,
+            )
+        return frozenset(session_domain(summary.domain) for summary in summaries)

@@ -18,14 +18,11 @@ from scrapy.extensions.feedexport import BlockingFeedStorage
 from scrapy.utils.project import data_path
 
 from gleanery.client import PushReport
-from gleanery.integrations.scrapy.batches import in_batches
-from gleanery.integrations.scrapy.folders import open_rejected, open_spool
-from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
-from gleanery.integrations.scrapy.pushes import OutputPusher
-from gleanery.integrations.scrapy.rejected import RejectedItems, plain_name
+from gleanery.client.queue.batches import in_batches
+from gleanery.client.queue.rejected import RejectedItems, items_are, plain_name, they_are
+from gleanery.client.queue.spool import Spool
+from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder, OutputPusher
 from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
-from gleanery.integrations.scrapy.spool import Spool
-from gleanery.integrations.scrapy.wording import items_are, they_are
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -119,7 +116,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
     def _store_in_thread(self, file: IO[bytes]) -> Any:
         settings = self._settings
         outcome = _Outcome(
-            Path(file.name), open_rejected(settings), open_rejected(settings, "-unusable")
+            Path(file.name), settings.open_rejected(), settings.open_rejected("-unusable")
         )
         try:
             file.flush()
@@ -133,7 +130,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
 
     def _push(self, file: IO[bytes], outcome: _Outcome) -> None:
         """Write the items to the spool, and send it: also what an earlier run has left there."""
-        spool = open_spool(self._settings)
+        spool = self._settings.open_spool()
         try:
             for lines in in_batches(self._encode(file, outcome), self._settings.batch_size):
                 spool.append(lines)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+import time
+from collections.abc import Callable, Coroutine
+from email.message import Message
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import unquote
 
 from itemadapter import ItemAdapter
 from scrapy import Request, signals
@@ -12,15 +18,19 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.pipelines.media import MediaPipeline
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.python.failure import Failure
 
 from gleanery.client import ClientError, Invalid, StoredFile, TooLarge
-from gleanery.client.retries import is_temporary
-from gleanery.integrations.scrapy.coroutines import CoroutineRunner, download, held_open
+from gleanery.client.retries import delay_after, is_temporary
+from gleanery.integrations.scrapy.coroutines import (
+    CoroutineRunner,
+    download,
+    held_open,
+    is_closing,
+)
 from gleanery.integrations.scrapy.crawl_sessions import SessionUnavailable
-from gleanery.integrations.scrapy.file_metadata import filename_of, media_type_of, version_of
-from gleanery.integrations.scrapy.patient_calls import PatientCalls
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 if TYPE_CHECKING:
@@ -35,6 +45,11 @@ except ImportError:  # before Scrapy 2.14
 _OK = 200
 _TIMEOUT = 30.0
 """Seconds without a byte of a response of the service."""
+_STEP_SECONDS = 1.0
+_MAX_VERSION = 1024  # limits of the service
+_MAX_FILENAME = 255
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +82,7 @@ class GleaneryFilesPipeline(FilesPipeline):
         super().__init__("gleanery://service", crawler=crawler)
         self._runner = CoroutineRunner()
         self._client = settings.async_client(max_retries=0, timeout=_TIMEOUT)
-        self._calls = PatientCalls(crawler, self._runner, settings.close_seconds)
+        self._calls = _PatientCalls(crawler, self._runner, settings.close_seconds)
         self._are_required = crawler.settings.getbool("GLEANERY_FILES_REQUIRED")
         # A file is in memory from its download until it is stored, so that a slow service
         # must not let downloads go on.
@@ -169,7 +184,7 @@ class GleaneryFilesPipeline(FilesPipeline):
         except Exception as error:  # many errors of many handlers: the GET request decides
             _log.debug("%s failed, so the file is downloaded: %s", head, error)
             return None
-        return version_of(response) if response.status == _OK else None
+        return _version_of(response) if response.status == _OK else None
 
     async def _download(self, request: Request) -> Response:
         response = await self._download_any(request)
@@ -191,9 +206,9 @@ class GleaneryFilesPipeline(FilesPipeline):
             lambda: self._client.upload(
                 response.body,
                 source_url=request.url,
-                etag=version_of(response),
-                filename=filename_of(request, response),
-                content_type=media_type_of(response),
+                etag=_version_of(response),
+                filename=_filename_of(request, response),
+                content_type=_media_type_of(response),
             )
         )
         self._count("gleanery/files_stored")
@@ -231,3 +246,87 @@ def _urls(value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return list(value)
     raise TypeError(f"Expected a URL or a list of URLs of files, not {type(value).__name__}")
+
+
+# --- calls of the service that go on while the crawl runs ---------------------------------------
+
+
+class _PatientCalls:
+    """Calls of the service, each repeated until it succeeds.
+
+    When the spider closes, they end if no call succeeds for ``close_seconds``.
+    """
+
+    def __init__(self, crawler: Crawler, runner: CoroutineRunner, close_seconds: float) -> None:
+        self._crawler = crawler
+        self._runner = runner
+        self._close_seconds = close_seconds
+        self._closes_at: float | None = None
+        self._is_waiting = False
+
+    async def call(self, send: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result. Raise ClientError if it can never succeed, or the crawl has ended."""
+        retries = 0
+        while True:
+            try:
+                result = await self._runner.run(send())
+            except ClientError as error:
+                if not is_temporary(error) or not self._may_wait():
+                    raise
+                self._note_outage(error)
+                await self._pause(delay_after(error, retries))
+                retries += 1
+            else:
+                self._is_waiting = False
+                self._closes_at = None
+                return result
+
+    def _may_wait(self) -> bool:
+        """Return True while the crawl runs, and for some time after the last success."""
+        if not is_closing(self._crawler):
+            return True
+        if self._closes_at is None:
+            self._closes_at = time.monotonic() + self._close_seconds
+        return time.monotonic() < self._closes_at
+
+    def _note_outage(self, error: ClientError) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            _log.warning("%s. Files wait until Gleanery responds", str(error).rstrip("."))
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for the next attempt. Return earlier if the crawl ends."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._may_wait():
+            await self._runner.run(asyncio.sleep(min(left, _STEP_SECONDS)))
+
+
+# --- metadata of a file, read from the response that has it -------------------------------------
+
+
+def _version_of(response: Response) -> str | None:
+    """Return the ETag of a response, or else its date; None if it has neither."""
+    for name, prefix in (("ETag", ""), ("Last-Modified", "Last-Modified: ")):
+        value = (response.headers.get(name) or b"").decode("latin-1").strip()
+        if value and len(prefix + value) <= _MAX_VERSION:
+            return prefix + value
+    return None
+
+
+def _media_type_of(response: Response) -> str | None:
+    """Return the Content-Type of a file; None for one that the service takes for a form."""
+    value = (response.headers.get("Content-Type") or b"").decode("latin-1").strip()
+    is_form = value.lower().startswith(("multipart/", "application/x-www-form-urlencoded"))
+    return value if value.isascii() and value and not is_form else None
+
+
+def _filename_of(request: Request, response: Response) -> str:
+    """Return the name of a file: that of Content-Disposition, or else the end of the path."""
+    message = Message()
+    message["Content-Disposition"] = _first_line(response.headers.get("Content-Disposition"))
+    name = message.get_filename() or unquote(urlparse_cached(request).path)
+    return PurePosixPath(name.replace("\\", "/")).name[:_MAX_FILENAME]
+
+
+def _first_line(header: bytes | None) -> str:
+    return (header or b"").decode("latin-1").partition("\n")[0].strip()

@@ -1,14 +1,23 @@
-"""Items as outputs: the JSON text of each, or the reason why it has none."""
+"""Items as outputs: the JSON text of each, its key, and how a batch of them is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from itemadapter import ItemAdapter
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
+from gleanery.client import Client, Forbidden, NotFound
+from gleanery.client.queue.rejected import Pushed, push_lines
+from gleanery.client.queue.sender import PermanentFailure
 from gleanery.integrations.scrapy.settings import GleanerySettings
+
+_FORBIDDEN = (
+    "To compare GLEANERY_KEY_FIELDS with the key fields of the group, the token needs the scope "
+    "outputs:read. Or remove GLEANERY_KEY_FIELDS, if the group has the right key fields"
+)
 
 
 class InvalidItem(ValueError):
@@ -41,7 +50,7 @@ class ItemEncoder:
         try:
             return self._to_json(output).encode()
         except (ValueError, TypeError, RecursionError) as error:
-            reason = _explain(error)
+            reason = _explain_json(error)
             for name, value in output["data"].items():
                 if not self._has_json(value):
                     raise InvalidItem(f"The field {name!r}: {reason}") from None
@@ -93,7 +102,7 @@ class _Encoder(ScrapyJSONEncoder):
         return super().default(o)
 
 
-def _explain(error: Exception) -> str:
+def _explain_json(error: Exception) -> str:
     """Return the reason why a value has no JSON text."""
     match error:
         case UnicodeEncodeError():
@@ -129,3 +138,72 @@ def _to_key(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidItem(f"{name} must be an integer or a text, because it is the key")
     return value
+
+
+# --- storing ------------------------------------------------------------------------------------
+
+
+class KeyConflict(PermanentFailure):
+    """The group has other key fields than the settings name, or they cannot be compared."""
+
+
+class OutputPusher:
+    """Stores outputs in the group of the settings."""
+
+    def __init__(self, settings: GleanerySettings) -> None:
+        self._settings = settings
+        self._uses_group_key: bool | None = None  # unknown until the service has said it
+
+    def push(self, client: Client, lines: Sequence[bytes]) -> Pushed:
+        """Store lines. Raise KeyConflict if their keys would be other ones than the group has."""
+        if self._uses_group_key is None:
+            self._uses_group_key = _uses_group_key(client, self._settings)
+        if self._uses_group_key and len(self._settings.key_fields) == 1:
+            lines = [_without_key(line) for line in lines]
+        return push_lines(client, self._settings.require_group(), lines)
+
+
+def _uses_group_key(client: Client, settings: GleanerySettings) -> bool:
+    """Return True if the service makes the keys of outputs, of the group's key fields.
+
+    One key field is sent as the key of each output, if the group does not have this key field
+    itself. Several key fields are those of the group: a new group gets them.
+    """
+    if not settings.key_fields:
+        return True
+    group, names = settings.require_group(), list(settings.key_fields)
+    is_single = len(names) == 1
+    try:
+        found = client.group(group).key_fields
+    except NotFound:
+        if not is_single:
+            client.set_group(group, key_fields=names)
+        return not is_single
+    except Forbidden as error:  # the token can only write
+        raise KeyConflict(_FORBIDDEN) from error
+    if found == names:
+        return True
+    if is_single and found is None:
+        return False
+    raise KeyConflict(_explain_conflict(group, found, names))
+
+
+def _explain_conflict(group: str, found: list[str] | None, names: list[str]) -> str:
+    if found is None:
+        problem = f"The group {group} has no key fields"
+    else:
+        problem = f"The key fields of the group {group} are {', '.join(found)}"
+    return (
+        f"{problem}, and GLEANERY_KEY_FIELDS names {', '.join(names)}: use the same ones, because "
+        "another key makes another output of each item"
+    )
+
+
+def _without_key(line: bytes) -> bytes:
+    """Return an output without its key. A damaged line remains: the service says what is wrong."""
+    try:
+        output = json.loads(line)
+        output.pop("key", None)
+    except (ValueError, AttributeError):
+        return line
+    return json.dumps(output, ensure_ascii=False, separators=(",", ":")).encode()

@@ -16,11 +16,10 @@ from scrapy.exceptions import DropItem
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from gleanery.integrations.scrapy.batches import PendingBatches
+from gleanery.client.queue.batches import BatchQueue
+from gleanery.client.queue.sender import Events, Sender
 from gleanery.integrations.scrapy.coroutines import call_later
-from gleanery.integrations.scrapy.folders import open_rejected, open_spool
-from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder
-from gleanery.integrations.scrapy.sender import Events, Sender
+from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder, OutputPusher
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class GleaneryPipeline:
         self._settings = settings
         self._crawler = crawler
         self._encoder = ItemEncoder(settings)
-        self._pending = PendingBatches(settings.batch_size, settings.batch_seconds)
+        self._pending: BatchQueue[bytes] = BatchQueue(settings.batch_size, settings.batch_seconds)
         self._held: deque[_HeldLine] = deque()
         self._has_paused = False
         self._has_timer = False
@@ -70,8 +69,18 @@ class GleaneryPipeline:
             has_room=lambda: call(self._continue),
             ended=lambda: call(self._ended.callback, None),
         )
-        spool, rejected = open_spool(self._settings), open_rejected(self._settings)
-        self._sender = Sender(self._settings, self._pending, spool, rejected, events)
+        settings = self._settings
+        self._sender = Sender(
+            self._pending,
+            settings.open_spool(),
+            settings.open_rejected(),
+            events,
+            connect=settings.client,
+            store=OutputPusher(settings).push,
+            max_retries=settings.max_retries,
+            close_seconds=settings.close_seconds,
+            producer="this spider",
+        )
         atexit.register(self._keep_unsent)
         self._sender.start()
 
@@ -84,7 +93,7 @@ class GleaneryPipeline:
             raise
         if self._has_given_up:
             raise self._lose()
-        if not self._held and self._pending.add(line):
+        if not self._held and self._pending.add(line, len(line)):
             return item
         held = _HeldLine(line, Deferred())
         self._held.append(held)  # at once, so that no later item overtakes it
@@ -123,7 +132,7 @@ class GleaneryPipeline:
 
     def _continue(self) -> None:
         """Add the lines that wait, in their order, as far as there is room."""
-        while self._held and self._pending.add(self._held[0].line):
+        while self._held and self._pending.add(line := self._held[0].line, len(line)):
             self._held.popleft().added.callback(None)
         if self._has_paused and not self._held and self._crawler.engine is not None:
             self._crawler.engine.unpause()

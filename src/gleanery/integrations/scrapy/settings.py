@@ -1,21 +1,27 @@
-"""The settings of the integration, read from Scrapy's settings."""
+"""The settings of the integration, read from Scrapy's settings, and the files that they name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import NotConfigured
+from scrapy.utils.project import data_path
 
 from gleanery.client import AsyncClient, Client
 from gleanery.client import NotConfigured as ClientNotConfigured
+from gleanery.client.queue.batches import MAX_ITEMS
+from gleanery.client.queue.rejected import RejectedItems
+from gleanery.client.queue.spool import Spool, spool_folder
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-_MAX_BATCH_SIZE = 1000
 _PATIENT_RETRIES = 12
+_REJECTED = "invalid"
+"""Name of the folder for items that the service rejects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class GleanerySettings:
     file_fields: tuple[str, ...] = ()
     """Fields of an item that name stored files: an id, a list of ids, or a list of results of the
     files pipeline, each with the member ``id``. The output gets references to these files."""
-    batch_size: int = _MAX_BATCH_SIZE
+    batch_size: int = MAX_ITEMS
     batch_seconds: float = 5.0
     max_retries: int = 4
     close_seconds: float = 30.0
@@ -55,7 +61,7 @@ class GleanerySettings:
             url_field=settings.get("GLEANERY_URL_FIELD") or "url",
             key_fields=_names(settings, "GLEANERY_KEY_FIELDS"),
             file_fields=_file_fields(settings),
-            batch_size=settings.getint("GLEANERY_BATCH_SIZE", _MAX_BATCH_SIZE),
+            batch_size=settings.getint("GLEANERY_BATCH_SIZE", MAX_ITEMS),
             batch_seconds=settings.getfloat("GLEANERY_BATCH_SECONDS", 5.0),
             max_retries=settings.getint("GLEANERY_MAX_RETRIES", 4),
             close_seconds=settings.getfloat("GLEANERY_CLOSE_SECONDS", 30.0),
@@ -93,10 +99,21 @@ class GleanerySettings:
             )
         return self.group
 
+    def open_spool(self) -> Spool:
+        """Return the spool for the service, the group and the job."""
+        with self.client() as client:
+            target = (client.base_url, self.require_group(), str(self.job))
+        return Spool(spool_folder(Path(data_path(self.spool)), *target))
+
+    def open_rejected(self, suffix: str = "") -> RejectedItems:
+        """Return a new file for rejected items."""
+        folder = Path(data_path(self.spool)) / _REJECTED
+        return RejectedItems(folder, self.require_group(), f"{self.job}{suffix}")
+
     def _check(self) -> None:
         self.client()  # checks the address and the token, and does not connect
-        if not 1 <= self.batch_size <= _MAX_BATCH_SIZE:
-            raise ValueError(f"GLEANERY_BATCH_SIZE must be between 1 and {_MAX_BATCH_SIZE}")
+        if not 1 <= self.batch_size <= MAX_ITEMS:
+            raise ValueError(f"GLEANERY_BATCH_SIZE must be between 1 and {MAX_ITEMS}")
         if self.batch_seconds <= 0:
             raise ValueError("GLEANERY_BATCH_SECONDS must be more than 0")
         if self.max_retries < 0:

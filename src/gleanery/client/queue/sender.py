@@ -1,4 +1,8 @@
-"""The thread that sends batches, and writes to the spool what it cannot send."""
+"""The thread that sends batches, and writes to the spool what it cannot send.
+
+``Outage`` remembers the failures since the last success. It says when the next attempt starts, and
+from when on batches go to the disk.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +11,94 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gleanery.client import Client, PushFailed, PushReport
-from gleanery.integrations.scrapy.batches import Batch, PendingBatches
-from gleanery.integrations.scrapy.outage import Outage
-from gleanery.integrations.scrapy.pushes import OutputPusher
-from gleanery.integrations.scrapy.rejected import RejectedItems
-from gleanery.integrations.scrapy.settings import GleanerySettings
-from gleanery.integrations.scrapy.spool import Spool
-from gleanery.integrations.scrapy.wording import items, items_are, they_are
+from gleanery.client.errors import ApiError, ClientError
+from gleanery.client.pushes import PushFailed
+from gleanery.client.queue.rejected import items, items_are, they_are
+from gleanery.client.retries import delay_after, is_temporary
+
+if TYPE_CHECKING:
+    from gleanery.client import Client, PushReport
+    from gleanery.client.queue.batches import Batch, BatchQueue
+    from gleanery.client.queue.rejected import Pushed, RejectedItems
+    from gleanery.client.queue.spool import Spool
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = 30.0
-"""Seconds without a byte of a response; meanwhile the spider can have to wait."""
+"""Seconds without a byte of a response; the producer can have to wait for so long."""
 _SHORTEST_TIMEOUT = 1.0
+_LONGEST_RETRY_AFTER = 120.0
 _SHOWN_CHARACTERS = 1000
+
+
+class PermanentFailure(ClientError):
+    """The items cannot be stored until somebody changes something, so a retry does not help."""
+
+
+class Outage:
+    """Failures of requests since the last success."""
+
+    def __init__(self, max_retries: int) -> None:
+        self._max_retries = max_retries
+        self._retry_at = 0.0
+        self.failures = 0
+        self.last_error = ""
+        self.is_permanent = False
+        """True if the last request cannot succeed later either."""
+
+    @property
+    def is_down(self) -> bool:
+        """True if retries have not helped, or cannot help."""
+        return self.is_permanent or self.failures > self._max_retries
+
+    @property
+    def is_retrying(self) -> bool:
+        return self.failures > 0 and not self.is_down
+
+    def seconds_to_wait(self) -> float:
+        """Return the seconds until the next attempt; not more than 0 if it can start."""
+        return self._retry_at - time.monotonic()
+
+    def note_success(self) -> None:
+        if self.is_down:
+            logger.info("Gleanery responds again")
+        self.failures, self.last_error, self.is_permanent = 0, "", False
+        self._retry_at = 0.0
+
+    def note_failure(self, error: Exception, folder: object) -> None:
+        """Choose the time of the next attempt, and log each new reason to write to the folder."""
+        wait = delay_after(error, self.failures, _LONGEST_RETRY_AFTER)
+        self._retry_at = time.monotonic() + wait
+        was_down, last_error = self.is_down, self.last_error
+        self.failures += 1
+        self.is_permanent = _is_permanent(error)
+        self.last_error = (str(error) or type(error).__name__).rstrip(".")
+        if not self.is_down:
+            logger.info("%s. Next attempt in %.1f s", self.last_error, wait)
+        elif not was_down or self.last_error != last_error:
+            logger.log(
+                logging.ERROR if self.is_permanent else logging.WARNING,
+                "Gleanery does not store items: %s. They are written to %s until it does",
+                self.last_error,
+                folder,
+                exc_info=None if isinstance(error, ClientError) else error,
+            )
+
+
+def _is_permanent(error: Exception) -> bool:
+    """Return True if the same request cannot succeed later."""
+    if isinstance(error, ApiError):
+        return 400 <= error.status < 500 and not is_temporary(error)
+    return isinstance(error, PermanentFailure)
 
 
 class Events(NamedTuple):
     """Functions that the thread calls."""
 
     add: Callable[[str, int], object]
-    """Adds to a number of the stats."""
+    """Adds to a number of the statistics."""
     has_room: Callable[[], object]
     """A batch has left the memory."""
     ended: Callable[[], object]
@@ -41,26 +109,35 @@ class Sender(threading.Thread):
     """Sends batches in their order. While the service does not respond, they go to the disk.
 
     A batch on the disk is sent before every later one, so that the newest value is stored last.
+    ``connect`` returns a client with the given options, and ``store`` stores lines with it. The
+    ``producer`` is the program that makes the items, in the words of a message.
     """
 
     def __init__(
         self,
-        settings: GleanerySettings,
-        pending: PendingBatches,
+        pending: BatchQueue[bytes],
         spool: Spool,
         rejected: RejectedItems,
         events: Events,
+        *,
+        connect: Callable[..., Client],
+        store: Callable[[Client, list[bytes]], Pushed],
+        max_retries: int,
+        close_seconds: float,
+        producer: str,
     ) -> None:
         super().__init__(name="gleanery-sender", daemon=True)
-        self._settings = settings
         self._pending = pending
         self._spool = spool
         self._rejected = rejected
         self._events = events
+        self._connect = connect
+        self._store = store
+        self._close_seconds = close_seconds
+        self._producer = producer
         # This thread retries requests itself, because a client that waits cannot be stopped.
-        self._client = settings.client(timeout=_TIMEOUT, max_retries=0)
-        self._pusher = OutputPusher(settings)
-        self._outage = Outage(settings.max_retries)
+        self._client = connect(timeout=_TIMEOUT, max_retries=0)
+        self._outage = Outage(max_retries)
         self.is_disk_failing = False
         """True if the last batch could not be written to the disk."""
 
@@ -70,14 +147,14 @@ class Sender(threading.Thread):
         for finish in (self._keep_rest, self._client.close, self._spool.close):
             try:
                 finish()
-            except Exception:  # the crawl waits for the end of this thread
-                logger.exception("Unexpected error at the end of the crawl")
+            except Exception:  # the producer waits for the end of this thread
+                logger.exception("Unexpected error at the end of the run")
         self._events.ended()
 
     def keep_unsent(self, further: list[bytes]) -> None:
         """Write the batches in memory to the disk, and then the lines that had no room there."""
         try:
-            self._pending.take_all(lambda batch: self._spool.append(batch.lines))
+            self._pending.take_all(lambda batch: self._spool.append(batch.entries))
             if further:
                 self._spool.append(further)
         except OSError as error:
@@ -113,12 +190,12 @@ class Sender(threading.Thread):
             return True
         batch = self._pending.first(seconds)
         if batch is not None and not self._try_spool(batch):
-            time.sleep(min(seconds, 1.0))  # the batch stays in memory, and the spider waits
+            time.sleep(min(seconds, 1.0))  # the batch stays in memory, and the producer waits
         return True
 
     def _seconds_left(self) -> float:
-        """Return the seconds after the end of the spider in which a request may start."""
-        return self._pending.ended_at + self._settings.close_seconds - time.monotonic()
+        """Return the seconds after the end of the producer in which a request may start."""
+        return self._pending.ended_at + self._close_seconds - time.monotonic()
 
     def _wait_for_end(self, seconds: float) -> bool:
         left = self._seconds_left()
@@ -131,7 +208,7 @@ class Sender(threading.Thread):
         batch = self._pending.first()
         if batch is None:
             return False
-        if self._send(batch.lines):
+        if self._send(batch.entries):
             self._remove_pending()
         elif self._outage.is_down:
             self._try_spool(batch)
@@ -169,11 +246,11 @@ class Sender(threading.Thread):
             yield self._client
             return
         timeout = min(max(self._seconds_left(), _SHORTEST_TIMEOUT), _TIMEOUT)
-        with self._settings.client(timeout=timeout, max_retries=0) as client:
+        with self._connect(timeout=timeout, max_retries=0) as client:
             yield client
 
     def _push(self, client: Client, lines: list[bytes]) -> None:
-        report, rejected = self._pusher.push(client, lines)
+        report, rejected = self._store(client, lines)
         self._note_report(report, lines)
         if rejected:
             self._keep_rejected(rejected)
@@ -210,16 +287,16 @@ class Sender(threading.Thread):
             place = ".".join(error.loc)
             logger.error("Invalid item: %s%s\n%s", f"{place}: " if place else "", error.msg, item)
 
-    def _try_spool(self, batch: Batch) -> bool:
+    def _try_spool(self, batch: Batch[bytes]) -> bool:
         try:
-            self._spool.append(batch.lines)
+            self._spool.append(batch.entries)
         except OSError as error:
             if not self.is_disk_failing:
                 logger.error("Items cannot be written to %s: %s", self._spool.folder, error)
             self.is_disk_failing = True
             return False
         self.is_disk_failing = False
-        self._events.add("spooled", len(batch.lines))
+        self._events.add("spooled", len(batch.entries))
         self._remove_pending()
         return True
 
@@ -237,10 +314,11 @@ class Sender(threading.Thread):
         if left := self._spool.items():
             self._events.add("left_in_spool", left)
             logger.error(
-                "%s could not be sent: %s. %s in %s. The next run of this spider begins with %s",
+                "%s could not be sent: %s. %s in %s. The next run of %s begins with %s",
                 items(left),
                 self._outage.last_error,
                 they_are(left),
                 self._spool.folder,
+                self._producer,
                 "it" if left == 1 else "them",
             )

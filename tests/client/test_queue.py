@@ -1,4 +1,4 @@
-"""Batches in memory, and the spool on disk."""
+"""The durable queue: batches in memory, and the spool on disk."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import fcntl
 import shutil
 import threading
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gleanery.integrations.scrapy.batches import PendingBatches
-from gleanery.integrations.scrapy.spool import Spool, spool_folder
+from gleanery.client.queue.batches import BatchQueue, in_batches
+from gleanery.client.queue.spool import Spool, spool_folder
+from tests.support.waiting import wait_until
 
 
-def add_all(pending: PendingBatches, count: int, size: int = 1) -> int:
+def add_all(pending: BatchQueue[bytes], count: int, size: int = 1) -> int:
     """Add lines until there is no room. Return the number of those that were added."""
-    return sum(1 for _ in range(count) if pending.add(b"x" * size))
+    return sum(1 for _ in range(count) if pending.add(b"x" * size, size))
 
 
-def lines(pending: PendingBatches) -> int | None:
+def lines(pending: BatchQueue[bytes]) -> int | None:
     batch = pending.first(0)
-    return None if batch is None else len(batch.lines)
+    return None if batch is None else len(batch.entries)
 
 
 def test_a_batch_is_closed_when_it_is_full() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=60)
     add_all(pending, 9)
     assert lines(pending) is None
     add_all(pending, 6)
@@ -38,10 +40,10 @@ def test_a_batch_is_closed_when_it_is_full() -> None:
 
 
 def test_a_batch_is_closed_before_it_is_too_large() -> None:
-    pending = PendingBatches(max_items=1000, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=1000, max_seconds=60)
     add_all(pending, 3, 500_000)
     assert lines(pending) == 2
-    pending.add(b"x" * 3_000_000)  # a line that is larger than a batch has one of its own
+    pending.add(b"x", 3_000_000)  # a line that is larger than a batch is alone in one
     pending.remove_first()
     assert lines(pending) == 1
     pending.remove_first()
@@ -50,15 +52,15 @@ def test_a_batch_is_closed_before_it_is_too_large() -> None:
 
 
 def test_a_batch_is_closed_when_it_is_old() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=0.01)
-    pending.add(b"x")
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=0.01)
+    pending.add(b"x", 1)
     batch = pending.first(30)
     assert batch is not None
-    assert len(batch.lines) == 1
+    assert len(batch.entries) == 1
 
 
 def test_eight_batches_are_in_memory() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=60)
     assert add_all(pending, 200) == 80
     pending.remove_first()
     assert add_all(pending, 200) == 10
@@ -66,7 +68,7 @@ def test_eight_batches_are_in_memory() -> None:
 
 
 def test_the_end_wakes_the_thread_that_waits() -> None:
-    pending = PendingBatches(max_items=10, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=10, max_seconds=60)
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(pending.first()))
     thread.start()
@@ -76,7 +78,7 @@ def test_the_end_wakes_the_thread_that_waits() -> None:
 
 
 def test_a_batch_is_taken_only_if_it_is_stored() -> None:
-    pending = PendingBatches(max_items=2, max_seconds=60)
+    pending: BatchQueue[bytes] = BatchQueue(max_items=2, max_seconds=60)
     add_all(pending, 3)
 
     def fail(_: object) -> None:
@@ -87,6 +89,46 @@ def test_a_batch_is_taken_only_if_it_is_stored() -> None:
     assert pending.items() == 3
     pending.take_all(lambda _: None)
     assert pending.items() == 0
+
+
+def test_items_that_stay_together_are_in_one_batch() -> None:
+    queue: BatchQueue[str] = BatchQueue(max_items=10, max_seconds=0, max_batches=inf)
+    for name, items in (("a", 4), ("b", 6), ("c", 3), ("d", 8), ("e", 1)):
+        assert queue.add(name, 0, items)
+    assert queue.items() == 22
+    found = []
+    while (batch := queue.first(0)) is not None:
+        found.append((batch.entries, batch.items))
+        queue.remove_first()
+    assert found == [(["a", "b"], 10), (["c"], 3), (["d", "e"], 9)]
+
+
+def test_a_producer_can_wait_for_room() -> None:
+    queue: BatchQueue[int] = BatchQueue(max_items=10, max_seconds=60, max_batches=2)
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.extend(queue.put(n, 1) for n in range(50)))
+    thread.start()
+    taken: list[int] = []
+    while len(taken) < 20:
+        batch = queue.first(30)
+        assert batch is not None
+        assert queue.items() <= 20
+        taken += batch.entries
+        queue.remove_first()
+    wait_until(lambda: queue.items() == 20)
+    queue.end()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert taken == list(range(20))
+    assert results == [True] * 40 + [False] * 10
+    assert queue.items() == 20, "what was added before the end is kept"
+
+
+def test_lines_are_divided_into_batches() -> None:
+    lines = [b"x" * size for size in (500_000, 500_000, 500_000, 3_000_000, 1, 1, 1)]
+    sizes = [list(map(len, batch)) for batch in in_batches(lines, max_items=2)]
+    assert sizes == [[500_000, 500_000], [500_000], [3_000_000], [1, 1], [1]]
+    assert list(in_batches([], max_items=2)) == []
 
 
 def read_all(spool: Spool) -> list[list[bytes]]:

@@ -1,7 +1,6 @@
 """The spool: batches on disk that could not be sent, in their order.
 
-A run has a folder of its own, and a locked file beside it. The next run takes the folders of
-ended runs.
+Each run has a folder, and a locked file next to it. The next run takes the folders of ended runs.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Spool:
         return len(self._batches)
 
     def items(self) -> int:
-        """Return the number of items. It reads every batch, so it is for the end of a crawl."""
+        """Return the number of items. It reads every batch, so it is for the end of a run."""
         return sum(_count_lines(path) for path in self._batches)
 
     def read_first(self) -> list[bytes] | None:
