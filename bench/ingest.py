@@ -21,7 +21,7 @@ from bench.results import at_least
 
 _OUTPUTS = min(dataset.LARGE_SIZE, 30_000)
 _BATCH_SIZE = 1000
-_SCHEMA = ROOT / "src" / "gleanery" / "storage" / "schema"
+_SCHEMA = ROOT / "src" / "gleanery" / "service" / "storage" / "schema"
 _NEW, _UNCHANGED, _DRIVER = "new outputs", "unchanged outputs", "bare driver"
 
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 _ROOT = Path(__file__).parent.parent
 _SOURCE = _ROOT / "checks/console_vendor"
-_BUNDLE = _ROOT / "src/gleanery/console/browser/vendor/preact.js"
+_BUNDLE = _ROOT / "src/gleanery/service/console/browser/vendor/preact.js"
 _SHA256 = "27d8a0bda0f174b37f9cc7a5f794ad72f5ba75ba1463fe87e9b412a17c331fd2"
 _BANNER = "/* Preact 10.29.8 (MIT), htm 3.1.1 (Apache-2.0); built by checks/console_vendor. */"
 _OPTIONS = ("--bundle", "--format=esm", "--minify", "--target=es2022", "--legal-comments=none")

@@ -185,4 +185,4 @@ def test_the_base_install_does_not_load_the_console() -> None:
 @pytest.mark.thorough
 def test_the_wheel_contains_all_files(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(build_wheel(tmp_path)).namelist())
-    assert {f"gleanery/console/browser/{path}" for path in FILES} <= names
+    assert {f"gleanery/service/console/browser/{path}" for path in FILES} <= names

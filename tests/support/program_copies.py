@@ -30,4 +30,4 @@ def _copy(folder: Path) -> Path:
     """Returns the folder of the migrations in a copy of the program."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(this_program() / "gleanery", folder / "gleanery", ignore=ignored)
-    return folder / "gleanery" / "storage" / "migrations"
+    return folder / "gleanery" / "service" / "storage" / "migrations"
