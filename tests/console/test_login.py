@@ -97,7 +97,7 @@ def test_the_cookie_is_stored_on_the_machine_itself(
     browser: Browser, service: Service, token: str, host: str
 ) -> None:
     with console_page(browser, service.url.replace("127.0.0.1", host)) as console:
-        console.sign_in(token)
+        console.sign_in_with_form(token)
         cookie = cookie_of(console)
         assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
         assert 0 < cookie["expires"] - time.time() <= 7 * DAY
@@ -153,7 +153,7 @@ def test_a_cookie_from_before_the_login_is_replaced(
     cookie = {"name": name, "value": planted, "secure": True}
     url = console.url.replace("http:", "https:")
     console.page.context.add_cookies([{**cookie, "url": url}])  # type: ignore[typeddict-item]
-    console.sign_in(token)
+    console.sign_in_with_form(token)
     assert cookie_of(console)["value"] != planted
 
 
@@ -194,7 +194,7 @@ def test_the_end_of_the_browser_ends_the_session_only_if_the_person_wants(
         console = ConsolePage(context.new_page(), service.url)
         console.page.goto(f"{service.url}/console")
         console.page.get_by_label("Stay signed in").set_checked(stays)
-        console.sign_in(token, is_open=True)
+        console.sign_in_with_form(token, is_open=True)
     with start() as context:
         page = context.new_page()
         page.goto(f"{service.url}/console")

@@ -34,7 +34,7 @@ def test_a_reviewers_day(service: Service, browser: Browser) -> None:
         client.store("group", *products("mugs", range(3), 950))
         client.store("group", *products("plates", range(10, 14), 12))
 
-        console.sign_in(token)
+        console.sign_in_with_form(token)
         page, keyboard = console.page, console.page.keyboard
         keyboard.press("I")
         expect(page.get_by_text("2 jobs wait for a review.")).to_be_visible()
