@@ -92,6 +92,7 @@ def cookie_of(console: ConsolePage) -> Any:
 # --- the session in the browser -------------------------------------------------------------------
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_cookie_is_stored_on_the_machine_itself(
     browser: Browser, service: Service, token: str, host: str
@@ -137,6 +138,7 @@ def test_a_browser_without_cookies_is_told(console: ConsolePage, token: str) -> 
     expect(console.page.get_by_role("alert")).to_contain_text("has not stored the cookie")
 
 
+@pytest.mark.journey
 def test_a_wrong_token_is_explained(console: ConsolePage) -> None:
     console.page.goto(f"{console.url}/console")
     console.page.get_by_label("Your name").fill(PERSON)
@@ -275,6 +277,7 @@ def test_nothing_is_done_as_another_person_before_their_name_is_shown(
     expect(console.page.locator("#main")).to_have_count(0)
 
 
+@pytest.mark.journey
 def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
     console.sign_in(token)
     tab = console.page.context.new_page()
@@ -494,6 +497,7 @@ def own_token_id(service: Service, token: str) -> int:
     return int(entries[0]["about"]["token_id"])
 
 
+@pytest.mark.journey
 def test_a_link_signs_in_once_and_leaves_the_address(
     browser: Browser, service: Service, console: ConsolePage, token: str
 ) -> None:
