@@ -8,10 +8,13 @@ mark in its module: this file states the rules for groups of tests.
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.support.citus import citus_workers
 
 TESTS = Path(__file__).parent.parent
 
@@ -74,6 +77,12 @@ _IN_CONTRACTS = frozenset(module for modules in CONTRACTS.values() for module in
 MATRICES = ("storage/test_isolation.py", "storage/test_query_plans.py")
 """Modules with hundreds of combinations."""
 
+IS_POSTGRES_SPECIAL = "GLEANERY_TEST_POOLING" in os.environ or citus_workers() > 0
+"""``make distributed`` repeats the tests of the API on PgBouncer and Citus: all that use SQL."""
+
+WITHOUT_SQL = ("api/test_contract.py", "api/test_reference_page.py")
+"""Modules whose long tests find little on a second engine."""
+
 NEEDS = ("crawlee", "dlt", "duckdb", "nbclient", "pandas", "polars", "scrapy")
 """Modules of the extra ``extended``. Without them, ``integrations`` cannot be imported."""
 
@@ -125,8 +134,11 @@ def _is_extended(item: pytest.Item, takes_seconds: bool, names: set[str]) -> boo
         return item.get_closest_marker("journey") is None
     if _is_extended_file(item.path) or (module in MATRICES and takes_seconds):
         return True
-    repeats = _engine(item) == "postgres" and _on_sqlite(item.nodeid) in names
-    return repeats and (takes_seconds or module not in _IN_CONTRACTS)
+    if _engine(item) != "postgres" or _on_sqlite(item.nodeid) not in names:
+        return False
+    if IS_POSTGRES_SPECIAL:
+        return takes_seconds and module in WITHOUT_SQL
+    return takes_seconds or module not in _IN_CONTRACTS
 
 
 def _engine(item: pytest.Item) -> str | None:
