@@ -36,7 +36,7 @@ help:
 
 # CONTRIBUTING.md says how long each takes.
 more:
-	@echo "make base          install the wheel without extras into a new environment, and check it (a part of make test)"
+	@echo "make base          install the wheel without extras into a new environment, and check it (a part of make extended)"
 	@echo "make browser       use the reference page in Chromium; installs it with apt-get"
 	@echo "make client        generate the synchronous client from the asynchronous one"
 	@echo "make constraints   pin what a new install resolves to"

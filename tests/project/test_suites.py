@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.service import Service
-from tests.support.suites import ASGI_ITSELF, CONTRACTS, MATRICES, TESTS, WITH_OTHER_PROGRAMS
+from tests.support.suites import ASGI_ITSELF, CONTRACTS, LONG, TESTS, WITH_OTHER_PROGRAMS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -24,7 +24,7 @@ def test_every_resource_has_a_contract_on_postgresql(service: Service) -> None:
 
 def test_every_rule_names_a_file_that_exists() -> None:
     modules = [module for modules in CONTRACTS.values() for module in modules]
-    for name in (*modules, *MATRICES, *WITH_OTHER_PROGRAMS, ASGI_ITSELF):
+    for name in (*modules, *LONG, *WITH_OTHER_PROGRAMS, ASGI_ITSELF):
         assert (TESTS / name).exists(), name
 
 

@@ -74,8 +74,16 @@ A test that takes seconds runs on SQLite only.
 
 _IN_CONTRACTS = frozenset(module for modules in CONTRACTS.values() for module in modules)
 
-MATRICES = ("storage/test_isolation.py", "storage/test_query_plans.py")
-"""Modules with hundreds of combinations."""
+LONG = (
+    "project/test_base_install.py",
+    "project/test_faults.py",
+    "project/test_interrupted_runs.py",
+    "server/test_supervisor.py",
+    "storage/test_field_statistics_model.py",
+    "storage/test_isolation.py",
+    "storage/test_query_plans.py",
+)
+"""Modules with hundreds of combinations, many processes, or a model: their long tests."""
 
 IS_POSTGRES_SPECIAL = "GLEANERY_TEST_POOLING" in os.environ or citus_workers() > 0
 """``make distributed`` repeats the tests of the API on PgBouncer and Citus: all that use SQL."""
@@ -132,7 +140,7 @@ def _is_extended(item: pytest.Item, takes_seconds: bool, names: set[str]) -> boo
     module = _below_tests(item.path)
     if "browser" in getattr(item, "fixturenames", ()):
         return item.get_closest_marker("journey") is None
-    if _is_extended_file(item.path) or (module in MATRICES and takes_seconds):
+    if _is_extended_file(item.path) or (module in LONG and takes_seconds):
         return True
     if _engine(item) != "postgres" or _on_sqlite(item.nodeid) not in names:
         return False
