@@ -19,34 +19,39 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test extended long base container pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client reference constraints clean
+.PHONY: help more demo quick test extended long base container pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client reference constraints clean
 
 help:
-	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
-	@echo "make quick      run the fast tests, while you work (2 minutes)"
-	@echo "make test       run the tests on SQLite, PostgreSQL and in Chromium, which it installs with apt-get if it can (about 15 minutes)"
-	@echo "make extended   run the tests that make test leaves out: faults, kills, memory, other servers, whole scrapes"
-	@echo "make distributed  run the tests with replicas of PostgreSQL, its versions, PgBouncer and Citus; it says what it needs (25 to 30 minutes)"
-	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
-	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
-	@echo "make container  build the image and use it: with Docker or Podman, else with buildah and debootstrap, which it installs"
-	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
-	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
-	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
-	@echo "make sessions   use a stored login in browsers and HTTP clients; installs them and Chromium (200 MB)"
-	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
-	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
-	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export; installs them (370 MB)"
-	@echo "make examples   run every example of the docs, also in Airflow and Dagster, which it installs (700 MB with make integrations)"
-	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
-	@echo "make format     format the code"
-	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
-	@echo "make model      compare random histories, reviews and views with a model (20 minutes)"
-	@echo "make bench      measure the service, its limits and its peers; ARGS=pages measures a part"
-	@echo "make faults     inject the faults of docs/reliability.md; ARGS=failover injects a part"
-	@echo "make client     generate the synchronous client from the asynchronous one"
-	@echo "make reference  update docs/reference.md and docs/settings.md"
-	@echo "make clean      remove what the other targets made"
+	@echo "make demo         run the service with sample data; ARGS=\"--port 8001\" chooses another port"
+	@echo "make quick        run the fast tests, while you work"
+	@echo "make test         run the tests: all on SQLite, the contract of each resource on PostgreSQL, some journeys in Chromium"
+	@echo "make check        lint, check types and import rules, look up known vulnerabilities"
+	@echo "make format       format the code"
+	@echo "make extended     run the tests that make test leaves out"
+	@echo "make faults       inject the faults of docs/reliability.md; ARGS=failover injects a part"
+	@echo "make distributed  run the tests with replicas of PostgreSQL, its versions, PgBouncer and Citus; it says what it needs"
+	@echo "make bench        measure the service, its limits and its peers; ARGS=pages measures a part"
+	@echo "make clean        remove what the other commands made"
+	@echo "make more         list the other commands"
+
+# CONTRIBUTING.md says how long each takes.
+more:
+	@echo "make base          install the wheel without extras into a new environment, and check it (a part of make extended)"
+	@echo "make browser       use the reference page in Chromium; installs it with apt-get"
+	@echo "make client        generate the synchronous client from the asynchronous one"
+	@echo "make constraints   pin what a new install resolves to"
+	@echo "make container     build the image and use it: with Docker or Podman, else with buildah and debootstrap, which it installs"
+	@echo "make examples      run every example of the docs, and those in Airflow and Dagster, which it installs (330 MB)"
+	@echo "make fuzz          search for inputs that break the service, with schemathesis, hypothesis and atheris"
+	@echo "make generators    run generators of clients and linters on the OpenAPI document; needs npm (a part of make extended)"
+	@echo "make guides        run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
+	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export (a part of make extended)"
+	@echo "make long          run the tests with large data and heavy or hostile load"
+	@echo "make model         compare random histories, reviews and views with a model"
+	@echo "make proxies       run tests through nginx and HAProxy; installs them with apt-get"
+	@echo "make pythons       run the client's tests on every Python from 3.11 that is installed (1.4 GB each); ARGS=3.13 chooses one"
+	@echo "make reference     update docs/reference.md and docs/settings.md"
+	@echo "make sessions      use a stored login in browsers and HTTP clients; installs them and Chromium (200 MB)"
 
 demo: $(VENV)/.runtime
 	@$(BIN)/gleanery demo $(ARGS)
@@ -75,7 +80,8 @@ chromium-if-possible:
 	@$(HAS_CHROMIUM) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { $(INSTALL_CHROMIUM); }; } || \
 		echo "Chromium is not installed, and cannot be installed here: the tests of the console are skipped"
 
-check: $(VENV)/.dev
+# The type checker reads the packages of every integration.
+check: $(VENV)/.extended
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -84,7 +90,8 @@ check: $(VENV)/.dev
 	$(BIN)/python checks/console_vendor.py
 	$(BIN)/python checks/advisories.py
 
-extended: $(VENV)/.dev
+# With the connectors, and with the generators where npm is installed.
+extended: $(VENV)/.extended $(VENV)-integrations/.made generators-if-possible chromium-if-possible
 	$(PYTEST) -m extended $(ARGS)
 
 # It uses what it finds: PostgreSQL 15 to 18 (Debian's packages, the wheel's, and the folders …/bin in GLEANERY_TEST_POSTGRES,
@@ -154,7 +161,7 @@ PUPPETEER := tests/slow/puppeteer
 # Debian packages; other systems need the programs.
 GUIDE_PROGRAMS := curl openssl nginx caddy redis-server redis-cli prometheus promtool systemd-analyze
 GUIDE_PACKAGES := curl openssl nginx-light caddy redis-server prometheus systemd
-guides: $(VENV)/.dev
+guides: $(VENV)/.extended
 	@PATH="$$PATH:/usr/sbin"; for program in $(GUIDE_PROGRAMS); do command -v $$program >/dev/null || missing=yes; done; \
 	if test -n "$$missing"; then \
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
@@ -165,6 +172,11 @@ guides: $(VENV)/.dev
 # Each tool is pinned: those from npm in tests/generators/package-lock.json.
 generators: $(VENV)/.dev $(VENV)-generators/.made .generators/.made
 	$(PYTEST) tests/generators tests/project/test_examples.py -k 'generators or generate' $(ARGS)
+
+.PHONY: generators-if-possible
+generators-if-possible:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENV)-generators/.made .generators/.made; else \
+		echo "The generators of clients are left out: npm is not installed"; fi
 
 $(VENV)-generators/.made: constraints-generators.txt
 	$(PYTHON) -m venv $(VENV)-generators
@@ -179,7 +191,7 @@ $(VENV)-generators/.made: constraints-generators.txt
 	@cd .generators && npm ci --no-progress
 	@touch $@
 
-integrations: $(VENV)/.dev $(VENV)-integrations/.made chromium-if-possible
+integrations: $(VENV)/.extended $(VENV)-integrations/.made chromium-if-possible
 	$(BIN)/pytest -n 2 --dist loadfile --durations=5 tests/integrations/test_connectors.py tests/integrations/test_shop_scenario.py tests/integrations/test_export_tools.py $(ARGS)
 
 # Airbyte, Singer and the newest DuckDB for which the extension httpfs is a package, in an environment of their own: Airbyte
@@ -197,7 +209,7 @@ EXAMPLE_TESTS := tests/project/test_examples.py tests/project/test_example_pages
 	tests/project/test_guides.py tests/integrations/test_notebooks.py \
 	tests/integrations/test_schedulers.py tests/integrations/test_export_tools.py tests/cli/data/test_pull.py \
 	tests/api/test_cross_origin.py tests/api/test_cross_origin_in_browser.py
-examples: $(VENV)/.dev $(VENV)-integrations/.made $(VENV)-schedulers/.made
+examples: $(VENV)/.extended $(VENV)-integrations/.made $(VENV)-schedulers/.made
 	$(BIN)/pytest -n 2 --dist worksteal --durations=10 -rs $(EXAMPLE_TESTS) $(ARGS)
 
 # In an environment of their own: they restrict the versions of many packages.
@@ -210,7 +222,7 @@ $(VENV)-schedulers/.made: constraints-schedulers.txt
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
 
-bench: $(VENV)/.dev $(VENV)-bench/.made
+bench: $(VENV)/.extended $(VENV)-bench/.made
 	@$(COMPILE)
 	$(BIN)/python -m bench $(ARGS)
 
@@ -265,11 +277,16 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@$(BIN)/$(PIP) $(WHEELS) --editable '.[dev]'
 	@touch $@
 
+$(VENV)/.extended: $(VENV)/.dev
+	@echo "Installing what only make check and make extended need into $(VENV) …"
+	@$(BIN)/$(PIP) $(WHEELS) --editable '.[extended]'
+	@touch $@
+
 # Pins what a fresh install resolves to: names and versions only. Only Pythons before 3.11.3 want async-timeout.
 constraints: export PIP_CONSTRAINT = constraints-build.txt
 constraints:
 	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
-	$(BIN)/$(PIP) $(WHEELS) --editable '.[dev]' async-timeout
+	$(BIN)/$(PIP) $(WHEELS) --editable '.[extended]' async-timeout
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:

@@ -83,7 +83,7 @@ def _install(program: Path, environment: Path) -> None:
     subprocess.run([program, "-m", "venv", "--clear", environment], check=True)
     pip = [environment / "bin/pip", "--quiet", "--disable-pip-version-check", "install"]
     pins = [text for name in PINS for text in ("--constraint", name)]
-    what = ["--only-binary", ":all:", *pins, "--editable", ".[dev]"]
+    what = ["--only-binary", ":all:", *pins, "--editable", ".[extended]"]
     subprocess.run([*pip, *what], cwd=ROOT, check=True)
     (environment / ".made").touch()
 

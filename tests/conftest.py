@@ -15,6 +15,7 @@ import pytest
 
 from faults.processes import end_children_with_this_process
 from gleanery.common.settings import Settings
+from tests.support import suites
 from tests.support.citus import citus_server, citus_workers
 from tests.support.pgbouncer import pooled_server
 from tests.support.postgres_server import PostgresServer, postgres_server
@@ -45,36 +46,19 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-# Their long tests find little on this engine.
-_ONE_ENGINE = {
-    "test_isolation": "sqlite",
-    "test_contract": "postgres",
-    "test_reference_page": "postgres",
-}
-# Their requests are refused, mostly before they reach the database.
-_REFUSALS = ("test_bad_input", "test_messages", "test_unknown_names", "test_page_limits")
-_CONSOLE_API = Path(__file__).parent / "api" / "console"
-_CLIENT_FOLDERS = (Path("tests/client"), Path("tests/cli/data"))
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose what make quick and make test leave out: browsers, and second engines."""
-    folders = [config.rootpath / folder for folder in _CLIENT_FOLDERS]
-    for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.thorough)
-        parameters = getattr(item, "callspec", None)
-        engine = None if parameters is None else parameters.params.get("engine")
-        takes_seconds = item.get_closest_marker("thorough") is not None
-        if takes_seconds and engine == _ONE_ENGINE.get(item.path.stem, ""):
-            item.add_marker(pytest.mark.extended)
-        if engine != "postgres":
-            continue
-        if _CONSOLE_API in item.path.parents or item.path.stem in _REFUSALS:
-            item.add_marker(pytest.mark.thorough)
-        if any(folder in item.path.parents for folder in folders):
-            item.add_marker(pytest.mark.extended)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    suites.mark(items)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return suites.is_ignored(collection_path, config) or None
+
+
+def pytest_report_header() -> str | None:
+    if missing := suites.missing():
+        return f"tests/integrations is left out without {', '.join(missing)}: see make extended"
+    return None
 
 
 @pytest.fixture(scope="session")

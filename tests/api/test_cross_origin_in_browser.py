@@ -105,6 +105,7 @@ def site(pages: tuple[Service, str, str], browser: Browser) -> Iterator[Site]:
     context.close()
 
 
+@pytest.mark.journey
 def test_a_page_in_a_browser_stores_and_reads(site: Site) -> None:
     stored = site.push(site.allowed, output(1), output(2))
     assert (stored["status"], json.loads(stored["text"])["created"]) == (200, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import uvicorn
@@ -14,7 +13,6 @@ from gleanery.service.application import App
 from gleanery.service.processes.asgi import AsgiApp
 from tests.support.service import Service
 
-HERE = Path(__file__).parent
 SHUTDOWN_SECONDS = 1  # a long poll that waits then does not end by itself
 
 
@@ -61,11 +59,3 @@ def service(settings: Settings) -> Iterator[Service]:
     running = AsgiService(settings)
     yield running
     running.stop()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """These tests repeat those of tests/api: ``make quick`` and ``make test`` run fewer of them."""
-    for item in items:
-        if item.path.parent == HERE:
-            takes_seconds = item.get_closest_marker("thorough") is not None
-            item.add_marker(pytest.mark.extended if takes_seconds else pytest.mark.thorough)

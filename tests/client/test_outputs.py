@@ -105,18 +105,24 @@ def test_the_approved_view_has_the_last_approved_versions(
 
 
 @pytest.mark.thorough
-def test_outputs_are_read_as_tables(
-    service: Service, reader: Client, stored: HttpClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_are_read_as_tables(reader: Client, stored: HttpClient) -> None:
     stored.store("prices", {"job_id": "b", "source_url": "https://b.example", "data": {"n": "x"}})
     batches = list(reader.outputs("prices", page_size=3).to_arrow_batches(fields=["id", "n"]))
     assert [batch.num_rows for batch in batches] == [3, 3, 2]
     assert batches[0].to_pydict()["data_n"] == [0, 1, 2]
     expected = ["0", "1", "2", "3", "4", "5", "6", '"x"']
-    polars = reader.outputs("prices", page_size=3).to_polars()
-    assert polars["data_n"].to_list() == expected
     arrow = reader.outputs("prices", page_size=3).to_arrow(fields=["n"])
     assert arrow.to_pydict() == {"data_n": expected}
+
+
+@pytest.mark.extended
+def test_outputs_are_read_as_data_frames(
+    service: Service, reader: Client, stored: HttpClient
+) -> None:
+    stored.store("prices", {"job_id": "b", "source_url": "https://b.example", "data": {"n": "x"}})
+    expected = ["0", "1", "2", "3", "4", "5", "6", '"x"']
+    polars = reader.outputs("prices", page_size=3).to_polars()
+    assert polars["data_n"].to_list() == expected
     pandas = reader.outputs("prices", page_size=3, limit=2).to_pandas(data="json")
     assert list(pandas["data"]) == ['{"n":0}', '{"n":1}']
 

@@ -42,6 +42,7 @@ def create(console: ConsolePage, name: str, *scopes: str) -> Any:
     return dialog
 
 
+@pytest.mark.journey
 def test_a_token_is_created_shown_once_used_and_revoked(
     service: Service, console: ConsolePage, token: str
 ) -> None:
@@ -209,6 +210,7 @@ def test_each_action_is_a_sentence(service: Service, console: ConsolePage, token
     console.assert_quiet()
 
 
+@pytest.mark.journey
 def test_the_log_is_filtered_and_goes_on(
     service: Service, console: ConsolePage, token: str
 ) -> None:

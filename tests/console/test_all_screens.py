@@ -84,10 +84,10 @@ def problems_of(console: ConsolePage, route: str) -> list[Any]:
 @pytest.mark.parametrize(
     ("size", "scheme"),
     [
-        pytest.param(WIDE, "light", id="wide-light"),
+        pytest.param(WIDE, "light", id="wide-light", marks=pytest.mark.journey),
         pytest.param(NARROW, "dark", id="narrow-dark"),
-        pytest.param(WIDE, "dark", id="wide-dark", marks=pytest.mark.extended),
-        pytest.param(NARROW, "light", id="narrow-light", marks=pytest.mark.extended),
+        pytest.param(WIDE, "dark", id="wide-dark"),
+        pytest.param(NARROW, "light", id="narrow-light"),
     ],
 )
 def test_all_screens_are_accessible_and_quiet(
@@ -209,6 +209,7 @@ def prefixed(
         service.stop()
 
 
+@pytest.mark.journey
 def test_all_screens_work_below_a_path(browser: Browser, prefixed: tuple[str, Sample]) -> None:
     url, (token, routes) = prefixed
     with console_page(browser, url) as console:

@@ -182,7 +182,7 @@ def test_the_base_install_does_not_load_the_console() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_the_wheel_contains_all_files(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(build_wheel(tmp_path)).namelist())
     assert {f"gleanery/service/console/browser/{path}" for path in FILES} <= names

@@ -57,6 +57,7 @@ def test_a_file_is_downloaded(console: ConsolePage, choice: str, ending: str, st
     expect(dialog).to_have_count(0)
 
 
+@pytest.mark.journey
 def test_the_dialog_shows_the_filters_the_command_and_a_link(console: ConsolePage) -> None:
     page = console.page
     dialog = page.get_by_role("dialog")

@@ -85,6 +85,7 @@ def test_fill_rates_drift_and_scrapes_are_shown(
         console.assert_quiet()
 
 
+@pytest.mark.journey
 def test_the_suggested_schema_is_compared_and_applied(client: Client, console: ConsolePage) -> None:
     client.store("group", output(1), output(2, data={"number": 2, "extra": "text"}))
     settings = {"display_name": "Mugs", "key_fields": ["number"], "retain_days": 9}
@@ -136,6 +137,7 @@ def test_the_schema_of_a_job_is_not_applied_while_all_jobs_load(
     console.assert_quiet()
 
 
+@pytest.mark.journey
 def test_settings_are_edited_without_changing_the_others(
     client: Client, console: ConsolePage
 ) -> None:

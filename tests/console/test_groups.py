@@ -26,6 +26,7 @@ def test_without_groups_the_next_step_is_said(console: ConsolePage) -> None:
     expect(console.page.get_by_role("heading", name="No groups yet")).to_be_visible()
 
 
+@pytest.mark.journey
 def test_groups_have_numbers_and_a_sparkline(console: ConsolePage, client: Client) -> None:
     client.store("shop", *(output(number) for number in range(3)), output(1, job_id="other"))
     client.post("/v1/reviews/shop", json={"job_id": "other", "status": "approved"})
@@ -53,6 +54,7 @@ def test_more_groups_are_loaded(console: ConsolePage, client: Client) -> None:
     expect(rows).to_have_count(27)
 
 
+@pytest.mark.journey
 def test_the_page_of_a_group_lists_its_jobs(console: ConsolePage, client: Client) -> None:
     name = "a & b?c"
     client.store("a%20&%20b%3Fc", output(1, job_id="one"), output(2, job_id="two"))

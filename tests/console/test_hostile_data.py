@@ -87,6 +87,7 @@ class Watched:
         self.console.assert_quiet()
 
 
+@pytest.mark.journey
 def test_no_screen_executes_or_loads_anything(
     browser: Browser, service: Service, hostile: Hostile
 ) -> None:

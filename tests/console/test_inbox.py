@@ -41,6 +41,7 @@ def test_an_empty_inbox_is_the_start(console: ConsolePage, client: Client) -> No
     console.assert_quiet()
 
 
+@pytest.mark.journey
 def test_a_waiting_job_says_what_changed(console: ConsolePage, client: Client) -> None:
     client.store("group", *(output(number) for number in range(4)))
     review(client, "approved", comment="All fine")

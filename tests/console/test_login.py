@@ -91,12 +91,13 @@ def cookie_of(console: ConsolePage) -> Any:
 # --- the session in the browser -------------------------------------------------------------------
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_cookie_is_stored_on_the_machine_itself(
     browser: Browser, service: Service, token: str, host: str
 ) -> None:
     with console_page(browser, service.url.replace("127.0.0.1", host)) as console:
-        console.sign_in(token)
+        console.sign_in_with_form(token)
         cookie = cookie_of(console)
         assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
         assert 0 < cookie["expires"] - time.time() <= 7 * DAY
@@ -136,6 +137,7 @@ def test_a_browser_without_cookies_is_told(console: ConsolePage, token: str) -> 
     expect(console.page.get_by_role("alert")).to_contain_text("has not stored the cookie")
 
 
+@pytest.mark.journey
 def test_a_wrong_token_is_explained(console: ConsolePage) -> None:
     console.page.goto(f"{console.url}/console")
     console.page.get_by_label("Your name").fill(PERSON)
@@ -152,7 +154,7 @@ def test_a_cookie_from_before_the_login_is_replaced(
     cookie = {"name": name, "value": planted, "secure": True}
     url = console.url.replace("http:", "https:")
     console.page.context.add_cookies([{**cookie, "url": url}])  # type: ignore[typeddict-item]
-    console.sign_in(token)
+    console.sign_in_with_form(token)
     assert cookie_of(console)["value"] != planted
 
 
@@ -193,7 +195,7 @@ def test_the_end_of_the_browser_ends_the_session_only_if_the_person_wants(
         console = ConsolePage(context.new_page(), service.url)
         console.page.goto(f"{service.url}/console")
         console.page.get_by_label("Stay signed in").set_checked(stays)
-        console.sign_in(token, is_open=True)
+        console.sign_in_with_form(token, is_open=True)
     with start() as context:
         page = context.new_page()
         page.goto(f"{service.url}/console")
@@ -274,6 +276,7 @@ def test_nothing_is_done_as_another_person_before_their_name_is_shown(
     expect(console.page.locator("#main")).to_have_count(0)
 
 
+@pytest.mark.journey
 def test_signing_out_ends_all_tabs(console: ConsolePage, token: str) -> None:
     console.sign_in(token)
     tab = console.page.context.new_page()
@@ -493,6 +496,7 @@ def own_token_id(service: Service, token: str) -> int:
     return int(entries[0]["about"]["token_id"])
 
 
+@pytest.mark.journey
 def test_a_link_signs_in_once_and_leaves_the_address(
     browser: Browser, service: Service, console: ConsolePage, token: str
 ) -> None:

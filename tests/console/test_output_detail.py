@@ -63,6 +63,7 @@ def panel(page: Page, title: str) -> Any:
     return page.locator(".panel").filter(has=page.get_by_role("heading", name=title))
 
 
+@pytest.mark.journey
 def test_an_output_is_compared_with_its_last_approved_version(
     client: Client, console: ConsolePage
 ) -> None:

@@ -61,6 +61,7 @@ def slider(console: ConsolePage) -> Locator:
     return console.page.get_by_role("slider", name="Time")
 
 
+@pytest.mark.journey
 def test_the_newest_change_is_first_and_shows_old_and_new(console: ConsolePage) -> None:
     show(console)
     first = rows(console).first
@@ -173,6 +174,7 @@ def test_keys_select_and_open_and_close(console: ConsolePage) -> None:
     expect(row(console, f"Product {COUNT - 60}")).to_be_in_viewport()
 
 
+@pytest.mark.journey
 def test_filters_are_chips_and_in_the_url(console: ConsolePage) -> None:
     show(console)
     console.page.keyboard.press("/")
@@ -360,6 +362,7 @@ def test_a_tag_can_be_a_column(console: ConsolePage) -> None:
     expect(row(console, "Product 7")).to_contain_text("France")
 
 
+@pytest.mark.journey
 def test_new_changes_appear_at_the_top_and_wait_elsewhere(
     console: ConsolePage, shop: Client
 ) -> None:

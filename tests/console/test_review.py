@@ -84,6 +84,7 @@ def test_100_decisions_need_at_most_110_keys(client: Client, console: ConsolePag
     assert sorted(one["path"] or "" for one in made["findings"]) == ["", "price"]
 
 
+@pytest.mark.journey
 def test_an_approval_covers_what_was_seen(client: Client, console: ConsolePage) -> None:
     store(client, 3)
     page = open_review(console)
@@ -101,6 +102,7 @@ def test_an_approval_covers_what_was_seen(client: Client, console: ConsolePage) 
     assert approved == {0: True, 1: True, 2: True, 7: False}
 
 
+@pytest.mark.journey
 def test_flagged_outputs_are_sent_back_after_an_approval(
     client: Client, console: ConsolePage
 ) -> None:
@@ -275,6 +277,7 @@ def test_the_approved_value_is_beside_the_present_one(client: Client, console: C
     expect(page.get_by_text("Changed since its approval")).to_be_visible()
 
 
+@pytest.mark.journey
 def test_decisions_survive_a_reload_and_hold_no_values(
     client: Client, console: ConsolePage
 ) -> None:

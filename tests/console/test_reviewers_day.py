@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.console import PERSON, console_page
@@ -22,6 +23,7 @@ def titles(copy: dict[str, Any]) -> set[str]:
     return {one["data"]["title"] for one in copy.values()}
 
 
+@pytest.mark.journey
 def test_a_reviewers_day(service: Service, browser: Browser) -> None:
     token = service.token()
     with Client(service.url, token) as client, console_page(browser, service.url) as console:
@@ -34,7 +36,7 @@ def test_a_reviewers_day(service: Service, browser: Browser) -> None:
         client.store("group", *products("mugs", range(3), 950))
         client.store("group", *products("plates", range(10, 14), 12))
 
-        console.sign_in(token)
+        console.sign_in_with_form(token)
         page, keyboard = console.page, console.page.keyboard
         keyboard.press("I")
         expect(page.get_by_text("2 jobs wait for a review.")).to_be_visible()

@@ -123,6 +123,7 @@ def test_a_typed_cookie_header_asks_for_its_page(console: ConsolePage, client: C
     ignore_rejection(console, 422)
 
 
+@pytest.mark.journey
 def test_a_file_is_imported(console: ConsolePage, client: Client, tmp_path: Path) -> None:
     page, file = console.page, tmp_path / "state.json"
     file.write_text(json.dumps(STATE))
@@ -212,6 +213,7 @@ def test_a_revealed_value_is_hidden_with_its_tab_and_page(
     assert SECRET not in everything(console)
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize(
     ("format_", "name"), [("playwright", "storage_state.json"), ("curl", "curl.sh")]
 )

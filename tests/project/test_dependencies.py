@@ -33,6 +33,8 @@ PIN_FILES = (
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks", "examples"}
 BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
 """Modules that the source imports only on another version of Python."""
+FOR_TESTS = ("dev", "extended")
+FOR_TESTS_ONLY = [text for name in FOR_TESTS for text in EXTRAS[name]]
 NOT_YET = {"pandas", "polars"}
 """Dependencies of parts of the client that do not exist yet."""
 
@@ -80,14 +82,14 @@ def imports_in(node: ast.AST) -> Iterator[str]:
 
 def for_users() -> set[str]:
     """Packages that the source needs, with all extras."""
-    extras = [text for name, texts in EXTRAS.items() if name != "dev" for text in texts]
+    extras = [text for name, texts in EXTRAS.items() if name not in FOR_TESTS for text in texts]
     return named([*RUNTIME, *extras]) - {"gleanery"}
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_every_import_is_a_declared_dependency() -> None:
     assert imported("src") <= for_users()
-    assert imported("tests", "faults", "checks") <= for_users() | named(EXTRAS["dev"])
+    assert imported("tests", "faults", "checks") <= for_users() | named(FOR_TESTS_ONLY)
 
 
 def test_the_command_line_knows_the_modules_of_the_extra_server() -> None:
@@ -95,7 +97,7 @@ def test_the_command_line_knows_the_modules_of_the_extra_server() -> None:
     assert {name.replace("-", "_").partition(".")[0] for name in names} == SERVER_MODULES
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_every_dependency_is_imported() -> None:
     assert for_users() <= imported("src") | NOT_YET
 
@@ -148,7 +150,7 @@ def needed() -> set[str]:
 
 
 def brought_along(place: dict[str, str]) -> set[str]:
-    found, to_do = set(), [("gleanery", frozenset({"dev", "redis"}))]
+    found, to_do = set(), [("gleanery", frozenset({"extended"}))]
     while to_do:
         one = to_do.pop()
         if one not in found:
@@ -170,7 +172,7 @@ def wanted(
             yield canonical(requirement.name), frozenset(requirement.extras)
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_exactly_the_packages_of_an_install_are_pinned() -> None:
     assert pins("constraints.txt").keys() == needed() - {"pip"}  # pip itself comes with Python
 

@@ -47,6 +47,12 @@ PAGES = (
     _CLIENT_GUIDE,
 )
 """Pages whose commands are run in their order, beside a service of their own."""
+_WITH_FRAMEWORKS = (
+    "docs/how-to/scrape-with-scrapy.md",
+    "docs/how-to/scrape-with-crawlee.md",
+    _PLAYWRIGHT_GUIDE,
+    _DLT_GUIDE,
+)
 _SCRIPTS = {
     "docs/tutorial.md": "sync.py",
     "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py",
@@ -115,10 +121,14 @@ def install_generators(folder: Path) -> dict[str, str]:
     return {"PATH": path, "PYTHONPATH": str(folder / "gleanery-client")}
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=GENERATORS) if page == _CLIENT_GUIDE else page for page in PAGES],
-)
+def marks_of(page: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of pages whose programs only ``make extended`` installs."""
+    if page == _CLIENT_GUIDE:
+        return [pytest.mark.extended, GENERATORS]
+    return [pytest.mark.extended] if page in _WITH_FRAMEWORKS else []
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in PAGES])
 def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> None:
     port = str(free_port())
     text = (ROOT / page).read_text().replace(":8000", f":{port}")

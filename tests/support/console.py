@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx2
 from axe_playwright_python.sync_playwright import Axe
@@ -25,6 +26,11 @@ _SHOW = """(route) => new Promise((done) => {
     addEventListener("hashchange", drawn, { once: true });
     location.hash = "#/" + route;
 })"""
+
+_KEEP_KEY = """([path, key, person]) => {
+    localStorage.setItem("gleanery.key " + path, key);
+    localStorage.setItem("gleanery.person", person);
+}"""
 
 expect.set_options(timeout=30_000)  # the machine may be busy
 
@@ -60,8 +66,22 @@ class ConsolePage:
         page.on("console", lambda message: self.messages.append(message.text))
         page.on("pageerror", lambda error: self.messages.append(str(error)))
 
-    def sign_in(self, token: str, person: str = PERSON, is_open: bool = False) -> None:
-        """Sign in. ``is_open``: the login is shown already."""
+    def sign_in(self, token: str, person: str = PERSON) -> None:
+        """Sign in over HTTP, without the form, and show the console."""
+        with ConsoleClient(self.url, token, person) as client:
+            name, value = client.headers["Cookie"].split("=", 1)
+            key = client.headers["Gleanery-Session-Key"]
+        host = urlsplit(self.url).hostname
+        state = {"domain": host, "path": "/", "secure": True, "httpOnly": True}
+        cookie = {"name": name, "value": value, "sameSite": "Strict", **state}
+        self.page.context.add_cookies([cookie])  # type: ignore[list-item]
+        self.page.goto(f"{self.url}/healthz")  # a small page of the origin
+        self.page.evaluate(_KEEP_KEY, [f"{urlsplit(self.url).path}/", key, person])
+        self.page.goto(f"{self.url}/console")
+        expect(self.page.locator("#main")).to_be_visible()
+
+    def sign_in_with_form(self, token: str, person: str = PERSON, is_open: bool = False) -> None:
+        """Sign in as a person does. ``is_open``: the login is shown already."""
         if not is_open:
             self.page.goto(f"{self.url}/console")
         self.page.get_by_label("Your name").fill(person)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import duckdb
 import pytest
 
 from gleanery.cli.data import connection
@@ -297,9 +296,12 @@ def test_a_pull_that_follows_waits_for_the_service(
     forwarder.stop()
 
 
+@pytest.mark.extended
 def test_the_query_of_the_guide_gives_the_present_outputs(
     gleanery: CommandLine, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import duckdb
+
     [first, *_] = client.store("shop-prices", *outputs(1, 2))["results"]
     gleanery("pull", "shop-prices", "-o", str(tmp_path / "prices"))
     client.delete(f"/v1/outputs/shop-prices/{first['output_id']}")

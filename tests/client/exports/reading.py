@@ -12,8 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+import pytest
 
-READERS = ("pyarrow", "duckdb", "polars", "pandas")
+READERS = (
+    "pyarrow",
+    *(pytest.param(name, marks=pytest.mark.extended) for name in ("duckdb", "polars", "pandas")),
+)
 Columns = Mapping[str, list[Any]]
 
 _ARROW = {

@@ -54,7 +54,7 @@ def test_a_table_has_the_last_row_of_an_output_that_has_changed() -> None:
     assert builder.to_arrow().to_pydict() == {"data_a": [2, 3, 4]}
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_polars_gets_the_same_values(builder: FrameBuilder) -> None:
     import polars
 
@@ -63,7 +63,7 @@ def test_polars_gets_the_same_values(builder: FrameBuilder) -> None:
     assert frame.to_dict(as_series=False) == _EXPECTED
 
 
-@pytest.mark.thorough
+@pytest.mark.extended
 def test_pandas_does_not_turn_integers_into_floats(builder: FrameBuilder) -> None:
     import pandas
 
