@@ -12,7 +12,7 @@ from typing import Any
 
 from gleanery.service import storage
 from gleanery.service.resources.changes.feed import FeedSource
-from gleanery.service.resources.outputs import search
+from gleanery.service.resources.outputs import search_statements
 from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.storage.database import Sql, Statement
 
@@ -37,7 +37,9 @@ def storage_modules() -> Iterator[tuple[str, ModuleType]]:
 
 def page_statements() -> dict[tuple[str, ...], Sql]:
     """The statement of a page for each combination of filters."""
-    return {filters: search.statements(filters).items for filters in _combinations(FILTERS)}
+    return {
+        filters: search_statements.statements(filters).items for filters in _combinations(FILTERS)
+    }
 
 
 def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -61,12 +63,12 @@ def all_statements() -> dict[str, Statement]:
         *((names, True) for names in [(), *((name,) for name in FILTERS_OF_VIEW), FILTERS_OF_VIEW]),
     ]:
         subject = f"{'+'.join(names) or 'all'}{' in the view' if in_view else ''}"
-        searched = search.statements(names, in_view)
+        searched = search_statements.statements(names, in_view)
         found[f"page of {subject}"] = searched.items
         found[f"sizes of {subject}"] = searched.sizes
         found[f"export of {subject}"] = searched.lines
         found[f"versions of {subject}"] = searched.versions
-        reversed_ = search.statements(names, in_view, search.NEWEST_FIRST)
+        reversed_ = search_statements.statements(names, in_view, search_statements.NEWEST_FIRST)
         found[f"newest sizes of {subject}"] = reversed_.sizes
         found[f"newest versions of {subject}"] = reversed_.versions
     for module_name, module in storage_modules():
@@ -87,7 +89,7 @@ def _parts(value: Any) -> dict[str, Any]:
         return {f"[{key}]": text for key, text in value.items()}
     if isinstance(value, FeedSource):
         return {f".{name}": text for name, text in value._asdict().items()}
-    if isinstance(value, search._Dialect):
+    if isinstance(value, search_statements._Dialect):
         return {}  # parts of statements
     if isinstance(value, (list, tuple)) and not isinstance(value, Sql):
         return {f"[{number}]": text for number, text in enumerate(value)}

@@ -1,19 +1,37 @@
 """The input of a handler: a validated request, what the service offers, and pages of lists."""
 
+# MERGED gleanery.service.api.request_state: What the API knows of a request from its admission to its end, and of the requests before it.
+
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from gleanery.service.api.request_state import RequestState
+from gleanery.service.api.binding import BoundQuery
+from gleanery.service.api.operation import Operation
 from gleanery.service.api.response import Response
 from gleanery.service.api.services import Services
-from gleanery.service.foundation.scheduling.byte_limits import UnsentResponse, no_memory
+from gleanery.service.foundation.scheduling.byte_limits import (
+    ByteReservation,
+    UnsentBytes,
+    UnsentResponse,
+    no_memory,
+)
 from gleanery.service.foundation.scheduling.fair_shares import Slot
 from gleanery.service.foundation.security.tokens import Actor, Grant
-from gleanery.service.http import ClientDisconnected, Header, Request, unless_disconnected
+from gleanery.service.foundation.values.compression import Codec
+from gleanery.service.http import (
+    ClientDisconnected,
+    Header,
+    HeaderBlock,
+    Request,
+    unless_disconnected,
+)
 from gleanery.service.storage.database import Database
 from gleanery.service.storage.paging import ListPage, PageLimits
 
@@ -124,3 +142,166 @@ def array_response(context: AnyContext, page: ListPage, *segments: str) -> Respo
         query = dict(context.next_page_parameters) | {"cursor": page.next_cursor}
         headers = next_page(context, *segments, query=query)
     return Response(b"[", more=(b",".join(page.records), b"]"), headers=headers)
+
+
+class RequestState:
+    """Data about one request from its admission to its end."""
+
+    __slots__ = (
+        "admitted",
+        "body_bytes",
+        "bound",
+        "caller",
+        "cursor",
+        "idle_seconds",
+        "is_response_sent",
+        "organization",
+        "rate_limit_headers",
+        "received_bytes",
+        "sent_bytes",
+        "slot",
+        "stored_outputs",
+        "token",
+        "unrecorded",
+        "unsent",
+    )
+
+    def __init__(self, caller: bytes) -> None:
+        self.caller = caller
+        """Digest of the Authorization header."""
+        self.slot: Slot | None = None
+        self.body_bytes: ByteReservation | None = None
+        """The bytes of the body in memory; None for a request without such a body."""
+        self.unsent: UnsentResponse | None = None
+        """The bytes of a large response in memory; None for a small one."""
+        self.bound: BoundRequest | None = None
+        """Set if the request repeats the previous one, except for the cursor."""
+        self.cursor = 0
+        """Cursor of such a request."""
+        self.rate_limit_headers: Sequence[Header] = ()
+        self.is_response_sent = False
+        """True if the response is written, and only the write buffer has to drain."""
+        self.admitted = time.perf_counter()
+        self.idle_seconds = 0.0
+        """Seconds in which the request waited for its client, or for a change."""
+        self.organization: int | None = None
+        """Id for the log and the usage; None without a valid token or a valid link."""
+        self.token: int | None = None
+        """Id of the token, for the log."""
+        self.received_bytes = 0
+        """Bytes of the body that were read, before they are decompressed."""
+        self.sent_bytes = 0
+        """Bytes of the response's body, compressed if it is."""
+        self.stored_outputs = 0
+        """Outputs that the request has created or updated."""
+        self.unrecorded: tuple[str, bytes, int, float] | None = None
+        """Operation, id, status and start of a request whose response is not recorded yet."""
+
+    def identify(self, grant: Grant) -> None:
+        """Note whose request it is, for the log and the usage."""
+        self.organization, self.token = grant.organization_id, grant.token_id
+
+    @property
+    def organization_id(self) -> int | None:
+        """The tenant that holds the slot."""
+        return None if self.slot is None else self.slot.organization_id
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Count the time in the context as time for which the service is not responsible."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.idle_seconds += time.perf_counter() - started
+
+    def unsent_response(self, limit: UnsentBytes) -> UnsentResponse:
+        """Return the bytes that the response holds; none at first."""
+        if self.unsent is None:
+            assert self.slot is not None
+            self.unsent = UnsentResponse(limit, self.slot.organization_id)
+        return self.unsent
+
+    def release(self) -> None:
+        """Releases what the request holds of the limits that it shares with others."""
+        if self.unsent is not None:
+            self.unsent.release()
+        if self.body_bytes is not None:
+            self.body_bytes.release()
+        if self.slot is not None:
+            self.slot.release()
+            self.slot = None
+
+
+# 18 digits are always below the maximum, so such a cursor is valid.
+_CURSOR = re.compile(rb"(?:.*&)?cursor=([1-9][0-9]{0,17})(?:&.*)?")
+_MAX_DIGITS = 18
+
+
+class BoundRequest(NamedTuple):
+    """The operation of a request, and its arguments except for the body."""
+
+    operation: Operation
+    path: dict[str, str]
+    query: BoundQuery
+
+
+class RequestMemo:
+    """Cached results for requests with the same headers."""
+
+    __slots__ = (
+        "_around_cursor",
+        "_path",
+        "_query",
+        "bound",
+        "caller",
+        "codec",
+        "is_codec_known",
+    )
+
+    def __init__(self) -> None:
+        self.caller = b""
+        """Digest of the Authorization header; empty until the authenticator computes it."""
+        self.bound: BoundRequest | None = None
+        """The last request that was bound."""
+        self.codec: Codec | None = None
+        """Codec that the client accepts; valid if ``is_codec_known``."""
+        self.is_codec_known = False
+        self._path = self._query = b""
+        self._around_cursor: tuple[bytes, bytes] | None = None
+
+    def store(self, path: bytes, query: bytes, bound: BoundRequest) -> None:
+        self.bound, self._path, self._query = bound, path, query
+        self._around_cursor = None
+
+    def find_cursor(self, path: bytes, query: bytes) -> int | None:
+        """Return the cursor if the request differs from the stored one only in its cursor."""
+        if self.bound is None or path != self._path:
+            return None
+        if query == self._query:
+            return self.bound.query.cursor
+        if self._around_cursor is None:  # computed late: most headers are never sent again
+            self._around_cursor = _around_cursor(self._query)
+        before, after = self._around_cursor
+        if not (before and query.startswith(before) and query.endswith(after)):
+            return None
+        digits = query[len(before) : len(query) - len(after)]
+        if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MAX_DIGITS:
+            return None
+        return int(digits)
+
+
+def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
+    """Return the query before and after the cursor; empty if it has no cursor."""
+    found = _CURSOR.fullmatch(query)
+    if found is None:
+        return b"", b""
+    return query[: found.start(1)], query[found.end(1) :]
+
+
+def memo_of(block: HeaderBlock) -> RequestMemo:
+    """Return the memo of a header block; create it at the first request."""
+    memo: RequestMemo | None = block.memo
+    if memo is None:
+        memo = block.memo = RequestMemo()
+    return memo

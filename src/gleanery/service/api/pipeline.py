@@ -13,11 +13,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gleanery.service.api import binding, content_coding
-from gleanery.service.api.context import AnyContext, RequestContext
+from gleanery.service.api.context import (
+    AnyContext,
+    BoundRequest,
+    RequestContext,
+    RequestState,
+    memo_of,
+)
 from gleanery.service.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
-from gleanery.service.api.operation import Handler, Operation
+from gleanery.service.api.operation import Handler, Operation, Router
 from gleanery.service.api.read_batches import ReadBatches
-from gleanery.service.api.request_state import BoundRequest, RequestState, memo_of
 from gleanery.service.api.response import (
     Response,
     as_service_error,
@@ -26,7 +31,6 @@ from gleanery.service.api.response import (
     respond,
     send_rest,
 )
-from gleanery.service.api.routing import Router
 from gleanery.service.api.services import Services, require_scopes
 from gleanery.service.foundation.errors import (
     BodyTooLarge,

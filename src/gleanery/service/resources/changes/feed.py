@@ -23,8 +23,8 @@ from gleanery.service.foundation.errors import CursorExpired, no_group
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.changes.models import ChangeQuery
-from gleanery.service.resources.history import expiry
-from gleanery.service.resources.history.update_fields import FieldReader, Update
+from gleanery.service.resources.history import storing
+from gleanery.service.resources.history.field_changes import FieldReader, Update
 from gleanery.service.resources.outputs.models import View
 from gleanery.service.resources.outputs.positions import Position
 from gleanery.service.storage import metadata, paging
@@ -322,7 +322,7 @@ async def _purge(
         if purged:
             await transaction.fetch(source.set_purged, *group_key, max(row[0] for row in purged))
         if source is FULL:
-            await expiry.delete_with_tombstones(transaction, purged)
+            await storing.delete_with_tombstones(transaction, purged)
         return len(purged)
 
     while await database.write(purge_some, queue_key=group) == _CHUNK:

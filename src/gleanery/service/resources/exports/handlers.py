@@ -1,14 +1,17 @@
 """The handlers of exports: a whole group as JSON lines, CSV or Parquet, also by a signed link."""
 
+# MERGED gleanery.service.resources.exports.links: Signed links to exports: created on request, valid for a limited time without a token.
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import hmac
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any, Literal
 from urllib.parse import quote
 
-from gleanery.service.api.context import RequestContext
+from gleanery.service.api.context import RequestContext, api_url
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.errors import (
     ChunksRequired,
@@ -17,14 +20,15 @@ from gleanery.service.foundation.errors import (
     InvalidSignature,
     no_record,
 )
-from gleanery.service.foundation.values import timestamps
+from gleanery.service.foundation.security.vault import Vault
+from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.http import Header, Request, unless_disconnected
 from gleanery.service.resources.access import organizations
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.log import ReadAuditor
 from gleanery.service.resources.audit.models import AuditAbout, AuditAction
-from gleanery.service.resources.exports import links, snapshots
+from gleanery.service.resources.exports import snapshots
 from gleanery.service.resources.exports.models import (
     ExportLink,
     ExportLinkQuery,
@@ -198,7 +202,7 @@ async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> 
     now = s.clock()
     expires = now // timestamps.SECOND + context.query.valid_seconds
     filters = [pair for pair in context.next_page_parameters if pair[0] != "valid_seconds"]
-    url = links.create(
+    url = create(
         s.settings.address,
         s.vault,
         group,
@@ -223,9 +227,9 @@ async def _reject_a_body(request: Request) -> None:
 
 async def get_signed_export(context: RequestContext[SignedExportQuery, None]) -> Response:
     s, query, group = context.services, context.query, context.path["group_id"]
-    if context.path["file_name"] != links.file_name(query.format):
+    if context.path["file_name"] != file_name(query.format):
         raise no_record("file_name")
-    if not links.is_valid(s.vault, group, context.next_page_parameters):
+    if not is_valid(s.vault, group, context.next_page_parameters):
         raise InvalidSignature(_NEW_LINK)
     context.organization_id = int(query.organization)  # the signature proves the organization
     context.slot.assign_tenant(context.organization_id)
@@ -242,3 +246,43 @@ async def get_signed_export(context: RequestContext[SignedExportQuery, None]) ->
 def _attachment(group: str, ending: str) -> Header:
     name = quote(f"{group}.{ending}", safe="")
     return b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode()
+
+
+_PURPOSE = "export links"
+_SIGNATURE = "signature"
+
+Parameters = Iterable[tuple[str, str]]
+
+
+def file_name(format: str) -> str:  # noqa: A002
+    """Return the last segment of the path: tools take the format from its ending."""
+    return f"outputs.{format}"
+
+
+def create(
+    address: str,
+    vault: Vault,
+    group: str,
+    format: str,  # noqa: A002
+    parameters: Parameters,
+) -> str:
+    """Return the signed URL of an export with these parameters."""
+    key = vault.key(vault.current).derive(_PURPOSE)
+    query = dict(parameters)
+    query[_SIGNATURE] = _sign(key, group, query.items())
+    return api_url(address, "exports", group, file_name(format), query=query)
+
+
+def is_valid(vault: Vault, group: str, parameters: Parameters) -> bool:
+    """Check that a known key signed this group and these parameters."""
+    query = dict(parameters)
+    given = query.pop(_SIGNATURE).encode()
+    return any(
+        hmac.compare_digest(_sign(key, group, query.items()).encode(), given)
+        for key in vault.derive_all(_PURPOSE)
+    )
+
+
+def _sign(key: bytes, group: str, parameters: Parameters) -> str:
+    text = json_text.encode([group, sorted(parameters)])
+    return hmac.digest(key, text, "sha256").hex()

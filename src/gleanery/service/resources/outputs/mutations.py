@@ -11,10 +11,15 @@ from gleanery.service.foundation.errors import no_output
 from gleanery.service.resources.fields import recording as statistics
 from gleanery.service.resources.files.references import change_reference_counts, split_ids
 from gleanery.service.resources.history import storing
-from gleanery.service.resources.outputs import approved_view
-from gleanery.service.resources.outputs.approved_view import Removal
-from gleanery.service.resources.outputs.hashes import parse_output_id
-from gleanery.service.resources.outputs.rows import UPDATE_SEQ, seq_update
+from gleanery.service.resources.outputs.elements import parse_output_id
+from gleanery.service.resources.outputs.rows import (
+    UPDATE_SEQ,
+    Removal,
+    add_view_tombstones,
+    copies_stored_until,
+    delete_copies,
+    seq_update,
+)
 from gleanery.service.storage import paging
 from gleanery.service.storage.database import Database, Row, Transaction, indexed
 from gleanery.service.storage.group_lock import Clock, LockedGroup, lock
@@ -125,7 +130,7 @@ async def _set_approval(
         await _approve(locked, [output for output in outputs if output.version_seq <= as_of])
         return
     # The reviewer has seen the earlier version that the view has of an output.
-    seen = await approved_view.copies_stored_until(locked, _copied(later), as_of)
+    seen = await copies_stored_until(locked, _copied(later), as_of)
     unseen = {output.identity for output in later} - seen
     await _unapprove(locked, [output for output in outputs if output.identity not in unseen])
 
@@ -139,7 +144,7 @@ async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> Non
             updates.append(_seq_update(locked, output, seq, True, output.view_seq or seq))
             locked.change_counts(output.job_id, approved=1)
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
-    await approved_view.delete_copies(locked, _copied(outputs))
+    await delete_copies(locked, _copied(outputs))
 
 
 async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
@@ -160,8 +165,8 @@ async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> N
     await locked.transaction.execute_many(
         _SET_OUT_OF_VIEW, [(locked.organization_id, identity) for identity in copied]
     )
-    await approved_view.delete_copies(locked, copied)
-    await approved_view.add_tombstones(locked, removals)
+    await delete_copies(locked, copied)
+    await add_view_tombstones(locked, removals)
 
 
 def _copied(outputs: Iterable[_StoredOutput]) -> list[bytes]:
@@ -239,8 +244,8 @@ async def delete(
                 copied.append(identity)
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
     await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
-    await approved_view.add_tombstones(locked, removals)
-    await approved_view.delete_copies(locked, copied)
+    await add_view_tombstones(locked, removals)
+    await delete_copies(locked, copied)
     await statistics.subtract(
         locked,
         [statistics.DeletedOutput(row[0], row[2], *row[-2:]) for row in deleted],
