@@ -1,4 +1,4 @@
-"""All SQL statements of the storage package."""
+"""All SQL statements of the service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from gleanery.service import storage
+from gleanery.service import admin, maintenance, resources, storage
 from gleanery.service.resources.changes.feed import FeedSource
 from gleanery.service.resources.outputs import search_statements
 from gleanery.service.resources.sessions.kinds import RecordKind
@@ -26,13 +26,15 @@ _NO_QUERIES = (
 )  # they define tables and policies
 
 
-def storage_modules() -> Iterator[tuple[str, ModuleType]]:
-    """Every module of the storage package, by its name inside the package."""
-    for module in pkgutil.walk_packages(storage.__path__, "gleanery.service.storage."):
-        yield (
-            module.name.removeprefix("gleanery.service.storage."),
-            importlib.import_module(module.name),
-        )
+def modules_with_statements() -> Iterator[tuple[str, ModuleType]]:
+    """Every module that can have SQL, by its name without that of the storage or the resources."""
+    for package in (storage, resources, maintenance, admin):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            name = module.name.removeprefix("gleanery.service.")
+            yield (
+                name.removeprefix("storage.").removeprefix("resources."),
+                importlib.import_module(module.name),
+            )
 
 
 def page_statements() -> dict[tuple[str, ...], Sql]:
@@ -48,7 +50,7 @@ def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def statements(engine: str) -> dict[str, str]:
-    """The text for one engine of every statement in the storage package, and of each search."""
+    """The text for one engine of every statement, and of each search."""
     return {
         name: getattr(sql, engine) if isinstance(sql, Sql) else sql
         for name, sql in all_statements().items()
@@ -56,7 +58,7 @@ def statements(engine: str) -> dict[str, str]:
 
 
 def all_statements() -> dict[str, Statement]:
-    """Every statement in the storage package, and each form of a page's statement."""
+    """Every statement, and each form of a page's statement."""
     found: dict[str, Statement] = {}
     for names, in_view in [
         *((names, False) for names in _combinations(FILTERS)),
@@ -71,7 +73,7 @@ def all_statements() -> dict[str, Statement]:
         reversed_ = search_statements.statements(names, in_view, search_statements.NEWEST_FIRST)
         found[f"newest sizes of {subject}"] = reversed_.sizes
         found[f"newest versions of {subject}"] = reversed_.versions
-    for module_name, module in storage_modules():
+    for module_name, module in modules_with_statements():
         if module_name in _NO_QUERIES:
             continue
         for name, value in vars(module).items():

@@ -1,6 +1,8 @@
-"""One row of the table that is the API: an operation with everything about it, and its example."""
+"""The rows of the table that is the API: operations with everything about them, and their routing.
 
-# MERGED gleanery.service.api.routing: Routing: finds the operation of a method and path in a tree of path segments.
+An operation has its route, handler, input, response, description and example. The router finds the
+operation of a method and path in a tree of path segments.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,8 @@ from gleanery.service.foundation.models import NoQuery
 from gleanery.service.storage.database import Page, PageRead
 
 Handler = Callable[[Any], Awaitable[Response]]
+_MAX_CACHED_PATH = 512
+_UPLOAD_ADVICE = "; curl -T sends PUT: add -X POST"
 SERVICE_URL = "https://gleanery.example.com"
 """Address in the examples. It is not that of a real service, where these links would get 404."""
 
@@ -161,8 +165,7 @@ class Resource:
     """Operations of the console. They are not a part of the public API and may change."""
 
 
-_MAX_CACHED_PATH = 512
-_UPLOAD_ADVICE = "; curl -T sends PUT: add -X POST"
+# --- routing --------------------------------------------------------------------------------------
 
 
 class Match(NamedTuple):

@@ -1,16 +1,14 @@
 """Exports as CSV and Parquet: a process writes the file, which is sent when it is complete.
 
 A table needs all columns before its first row, so the whole export is read first. The conversion
-runs in a process of its own, because it would delay all other requests of the worker.
+runs in another process, because it would delay all other requests of the worker. That process runs
+this module as its program. See
+``docs/decisions/0179-the-service-converts-tables-in-a-process.md``.
 """
-
-# MERGED gleanery.service.resources.exports.unsent_files: Bytes of export files that clients have not read to the end, per organization.
-# MERGED gleanery.service.resources.exports.process: The process that converts one export to CSV or Parquet: its input is JSON lines.
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import fcntl
 import logging
@@ -41,12 +39,15 @@ END = b"\n"
 """The line after the last output. Without it the export is incomplete."""
 
 _PROGRAM = "gleanery.service.resources.exports.tables"
+_UNSENT_FILES = 4  # of the largest size, for all organizations together
 _PROCESSES = 2  # per worker, of which one organization gets one
 _ATTEMPTS = 10
 _QUEUE_SECONDS = 60.0
 _TOO_MANY = "Too many exports are being converted; try again, or export JSON lines (format=jsonl)"
 _UNSENT = "Earlier exports are still being sent; try again, or export JSON lines (format=jsonl)"
 _MIN_FREE_BYTES = 512 * 1024 * 1024
+_MAX_MEMORY_BYTES = 4 * 1024**3  # of the process
+_READ_BYTES = 1024 * 1024
 _PIECE_BYTES = 128 * 1024  # sent at once, which delays other requests
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
 _ELSEWHERE = (
@@ -250,7 +251,7 @@ def _lock(folder: Path) -> int | None:
     return descriptor
 
 
-_FILES = 4  # of the largest size, for all organizations together
+# --- files that are not sent yet ------------------------------------------------------------------
 
 
 class UnsentFiles:
@@ -262,7 +263,7 @@ class UnsentFiles:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._free = _FILES * max_bytes
+        self._free = _UNSENT_FILES * max_bytes
         self._held: dict[int, int] = {}  # by organization
 
     def can_add(self, organization_id: int) -> bool:
@@ -283,8 +284,7 @@ class UnsentFiles:
             del self._held[organization_id]
 
 
-_MAX_MEMORY_BYTES = 4 * 1024**3
-_READ_BYTES = 1024 * 1024
+# --- the program of the process -------------------------------------------------------------------
 
 
 class _NoSpace(Exception):
@@ -292,6 +292,7 @@ class _NoSpace(Exception):
 
 
 def main() -> None:
+    """Convert the JSON lines on the input to one file."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process ends when its input is closed
     lines = sys.stdin.buffer
     request = msgspec.json.decode(lines.readline(), type=TableRequest)
@@ -301,7 +302,7 @@ def main() -> None:
         (resource.RLIMIT_FSIZE, request.max_bytes),
     )
     for kind, amount in limits:
-        with contextlib.suppress(ValueError, OSError):  # the system does not support this limit
+        with suppress(ValueError, OSError):  # the system does not support this limit
             resource.setrlimit(kind, (amount, resource.getrlimit(kind)[1]))
     failure = _convert(lines, request)
     if failure is not None:

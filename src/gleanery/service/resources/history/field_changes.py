@@ -1,9 +1,11 @@
-"""Changed fields: the differences between two versions of an output.
+"""Changed fields: the differences between two versions, and those of each update in a change feed.
 
 A path without a prefix is inside ``data``. A path with the prefix ``$.`` names another member.
-"""
 
-# MERGED gleanery.service.resources.history.update_fields: The changed fields of each update in a part of the change feed.
+An update is compared with the version that its client has, which is the one at the cursor. The
+histories of neighbouring updates are read together, and the comparisons are bounded in bytes. See
+``docs/decisions/0148-an-update-is-compared-with-the-version-at-the-cursor.md``.
+"""
 
 from __future__ import annotations
 
@@ -144,6 +146,8 @@ def _change(path: str, before: Any, after: Any) -> FieldChange:
     return FieldChange(path=path, kind="changed", before=before, after=after)
 
 
+# --- the updates of a change feed -----------------------------------------------------------------
+
 _STORED = """
 SELECT outputs.seq, outputs.version_seq, output_history.seq,
     CASE WHEN octet_length(output_history.versions) <= $5 THEN output_history.versions END
@@ -266,7 +270,7 @@ class FieldReader:
             update = remaining.pop()
             comparison = _Comparison(update, self.position)
             if self.work < _MAX_WORK:
-                _compare(comparison, found, limits)
+                _compare_stored(comparison, found, limits)
             texts[update.seq] = self._encode(comparison)
         return texts
 
@@ -313,7 +317,7 @@ def _is_small(stored: _Stored | None) -> bool:
     return stored is not None and None not in stored.segments
 
 
-def _compare(comparison: _Comparison, stored: _Stored, limits: Limits) -> None:
+def _compare_stored(comparison: _Comparison, stored: _Stored, limits: Limits) -> None:
     """Compare an output that has not changed since its update was read."""
     update = comparison.update
     version = Version(stored.version_seq, update.seq, NOT_REPLACED, 0, update.approved)

@@ -1,11 +1,35 @@
-"""Reading versions of one output: its present version, and the earlier ones that are kept.
+"""Reading the history: the present version of one output, and the earlier ones that are kept.
 
-A version is restored from the next newer one. So versions are read from the newest on, in steps,
-and only as many as a request needs. Others may write meanwhile. That changes no version that is
-older than the first one that was read.
+Theory of operation
+    A version begins when a new value is stored. It ends when another one replaces it, or when the
+    output is deleted. The present version is the row in ``outputs``. Each earlier one is an entry
+    in a segment, which is a row of ``output_history`` (see ``entries`` and ``storing``).
+
+    - An entry is a delta against the next newer version. So a chain is restored from the present
+      version backwards, in steps of about a megabyte, and only as far as a request needs.
+    - The last version before a deletion stands alone. A chain without a present version begins
+      there, and the history continues across deletions.
+    - Each version covers the positions from ``seq`` up to ``replaced_seq``, without it. Versions
+      do not overlap.
+    - Limits count when a version is read. The group may keep less than is stored, never more. The
+      next older version after the limit is read as well: it says where the oldest one began.
+    - Others can write during the read. That changes no version that is older than the first one
+      that was read. A deleted output that returns in between starts the read again.
+    - The last approved version of an output can be older than what the group keeps. It is read
+      from the approved view.
+
+    ::
+
+        version_pages, field_changes, read_item    visitors: each says when it is done
+          └─ read_versions
+              └─ _read_chain
+                  ├─ _Source                       reads the present version and the segments
+                  ├─ Chain.restore_some            restores versions, in a thread
+                  │   └─ Visitor.visit             once per version, newest first
+                  └─ Visitor.finish                if the chain ends first
+
+See ``docs/decisions/0144-earlier-versions-are-deltas-in-segments.md`` and ``0145``.
 """
-
-# MERGED gleanery.service.resources.history.version_at: An output as it was at a position in the change order.
 
 from __future__ import annotations
 
@@ -353,6 +377,9 @@ async def read_limits(database: Database, group_id: int, now: int) -> Limits:
     )
 
 
+# --- the version at a position --------------------------------------------------------------------
+
+
 async def read_item(
     database: Database,
     computations: FairThread,
@@ -361,7 +388,10 @@ async def read_item(
     position: int,
     now: int,
 ) -> bytes:
-    """Return the item. Raise NotFound if the output did not exist, and VersionExpired."""
+    """Return the item of an output as it was at a position.
+
+    Raise NotFound if the output did not exist, and VersionExpired.
+    """
     search = VersionSearch(position)
     await read_versions(database, computations, group, identity, now, search)
     if search.found is None:

@@ -1,10 +1,12 @@
-"""Stores the version of an output that a new one replaces, or that ends with a deletion.
+"""Writing the history: stores versions that new ones replace, and deletes those that expire.
 
 An entry goes to the front of the output's open segment. A full segment stays as it is, and the next
 entry opens another one. So the work per version does not grow with the number of versions.
-"""
 
-# MERGED gleanery.service.resources.history.expiry: Deletes earlier versions: by their age, with a tombstone, or with the whole group.
+Versions are deleted by their number while a batch is stored, by their age in the background, with
+the tombstone of their output, and with the whole group. See ``reading`` for the theory of
+operation.
+"""
 
 from __future__ import annotations
 
@@ -253,9 +255,11 @@ async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes
     await locked.transaction.execute_many(_DELETE_SEGMENT, old)
 
 
+# --- expiry by age --------------------------------------------------------------------------------
+
 _DAY = 86_400 * timestamps.SECOND
 _EVERYTHING = 2**62  # greater than every sequence number
-_GROUPS = f"""
+_GROUPS_WITH_EXPIRED = f"""
 SELECT organization_id, name FROM groups WHERE NOT deleted AND EXISTS (
     SELECT 1 FROM output_history
     WHERE output_history.organization_id = groups.organization_id
@@ -275,9 +279,6 @@ _SHORTEN = """
 UPDATE output_history SET first_replaced_seq = $4, version_count = $5, versions = $6
 WHERE organization_id = $1 AND identity = $2 AND seq = $3
 """
-_DELETE_EXPIRED_SEGMENT = """
-DELETE FROM output_history WHERE organization_id = $1 AND identity = $2 AND seq = $3
-"""
 _DELETE_BEFORE = """
 DELETE FROM output_history WHERE organization_id = $1 AND identity = $2 AND seq < $3
 """
@@ -285,11 +286,8 @@ _TOMBSTONES = """
 SELECT group_id, seq, identity FROM tombstones
 WHERE organization_id = $1 AND (group_id, seq) > ($2, $3) ORDER BY group_id, seq LIMIT $4
 """
-_BATCH_SIZE = 1000
-_BATCH_BYTES = 16 * 1024 * 1024
-
-
-# --- by age -------------------------------------------------------------------------------------
+_EXPIRED_CHUNK = 1000
+_EXPIRED_BYTES = 16 * 1024 * 1024
 
 
 async def pending_expirations(
@@ -301,7 +299,7 @@ async def pending_expirations(
     clock is not reliable (None), only groups that keep no versions at all have a task.
     """
     today = 0 if now is None else now - now % _DAY
-    found = await engine.for_all_tenants().read(_GROUPS, today)
+    found = await engine.for_all_tenants().read(_GROUPS_WITH_EXPIRED, today)
     return [
         partial(_expire, engine.for_tenant(organization_id), name, clock, today)
         for organization_id, name in found
@@ -324,9 +322,9 @@ async def _expire_some(locked: LockedGroup, before: int) -> bool:
     The lock on the group excludes writers of the same segments.
     """
     organization_id, transaction = locked.organization_id, locked.transaction
-    key = (organization_id, locked.group_id, before, _BATCH_SIZE)
+    key = (organization_id, locked.group_id, before, _EXPIRED_CHUNK)
     rows = await transaction.fetch(_EXPIRED, *key)
-    count = paging.count_fitting([row[-1] for row in rows], _BATCH_BYTES)
+    count = paging.count_fitting([row[-1] for row in rows], _EXPIRED_BYTES)
     shortened, deleted = [], []
     for identity, seq, _ in rows[:count]:
         [[versions]] = await transaction.fetch(_VERSIONS, organization_id, identity, seq)
@@ -337,20 +335,29 @@ async def _expire_some(locked: LockedGroup, before: int) -> bool:
         else:
             deleted.append((organization_id, identity, seq))
     await transaction.execute_many(_SHORTEN, shortened)
-    await transaction.execute_many(_DELETE_EXPIRED_SEGMENT, deleted)
+    await transaction.execute_many(_DELETE_SEGMENT, deleted)
     return bool(rows)
 
 
-# --- with a tombstone ---------------------------------------------------------------------------
+# --- deletion with a tombstone --------------------------------------------------------------------
 
 
-async def delete_with_tombstones(transaction: Transaction, tombstones: Sequence[Row]) -> None:
-    """Delete the versions of deleted outputs, given the number of each deletion and the identity.
+class DeletedOutput(NamedTuple):
+    """The sequence number of a deletion, and the identity of the output."""
+
+    seq: int
+    identity: bytes
+
+
+async def delete_with_tombstones(
+    transaction: Transaction, deleted: Sequence[DeletedOutput]
+) -> None:
+    """Delete the versions of deleted outputs.
 
     If such an output was stored again, its later versions stay.
     """
     organization_id = transaction.organization_id
-    keys = [(organization_id, identity, seq) for seq, identity in tombstones]
+    keys = [(organization_id, identity, seq) for seq, identity in deleted]
     await transaction.execute_many(_DELETE_BEFORE, keys)
 
 
@@ -358,15 +365,18 @@ async def delete_of_all_deleted(database: Database) -> None:
     """Delete the versions of all deleted outputs of an organization."""
 
     async def delete(rows: Sequence[Row], transaction: Transaction) -> None:
-        await delete_with_tombstones(transaction, [row[1:] for row in rows])
+        deleted = [DeletedOutput(seq, identity) for _, seq, identity in rows]
+        await delete_with_tombstones(transaction, deleted)
 
     place: Sequence[int] = (0, 0)
-    while rows := await database.read(_TOMBSTONES, database.organization_id, *place, _BATCH_SIZE):
+    while rows := await database.read(
+        _TOMBSTONES, database.organization_id, *place, _EXPIRED_CHUNK
+    ):
         await database.write(partial(delete, rows))
         place = rows[-1][:2]
 
 
-# --- with the group -----------------------------------------------------------------------------
+# --- deletion with the group ----------------------------------------------------------------------
 
 
 async def delete_with_group(locked: LockedGroup, until_seq: int, limit: int) -> bool:
@@ -374,7 +384,7 @@ async def delete_with_group(locked: LockedGroup, until_seq: int, limit: int) -> 
     key = (locked.organization_id, locked.group_id, until_seq + 1, limit)
     rows = await locked.transaction.fetch(_EXPIRED, *key)
     await locked.transaction.execute_many(
-        _DELETE_EXPIRED_SEGMENT,
+        _DELETE_SEGMENT,
         [(locked.organization_id, identity, seq) for identity, seq, _ in rows],
     )
     return len(rows) < limit

@@ -2,9 +2,11 @@
 
 Without chosen columns, the rows of the page say which columns fit. The statistics of the group
 would say it for all outputs. But they take seconds for many sparse fields, and rows come first.
-"""
 
-# MERGED gleanery.service.resources.outputs.grid_pages: A page of outputs around a position, newest first, for a grid that shows them to a person.
+A page goes up or down from its position. Both directions are seeks in the same indexes. A page is
+bounded in items, in bytes and in the steps of a search with several filters. So it may have few
+items or none, and still have a next position.
+"""
 
 from __future__ import annotations
 
@@ -171,13 +173,15 @@ class _Page:
         # The earlier states of the approved view are not kept.
         self._has_changes = query.changes == "true" and query.view == "full"
 
-    async def add(self, versions: Sequence[Version]) -> None:
+    async def add(self, versions: Sequence[GridVersion]) -> None:
         changes = await self._read_changes(versions) if self._has_changes else {}
         render = partial(self._render, versions, changes)
         services, organization_id = self._context.services, self._context.organization_id
         self.rows += await services.computations.run(organization_id, render)
 
-    def _render(self, versions: Sequence[Version], changes: Mapping[int, bytes]) -> list[GridRow]:
+    def _render(
+        self, versions: Sequence[GridVersion], changes: Mapping[int, bytes]
+    ) -> list[GridRow]:
         items: Iterable[Any] = (parse(escape_markers(version.item)) for version in versions)
         if self._columns is None:  # the first rows say which columns fit
             items = list(items)
@@ -188,7 +192,7 @@ class _Page:
             for version, item in zip(versions, items, strict=True)
         ]
 
-    async def _read_changes(self, versions: Sequence[Version]) -> Mapping[int, bytes]:
+    async def _read_changes(self, versions: Sequence[GridVersion]) -> Mapping[int, bytes]:
         reader = self._reader or await self._open_reader()
         updates = [
             Update(version.seq, version.created_seq, version.item, version.identity)
@@ -252,7 +256,7 @@ _Columns = Mapping[str, Sequence[str]]
 
 
 def _row(
-    version: Version, item: dict[str, Any], changes: bytes | None, columns: _Columns
+    version: GridVersion, item: dict[str, Any], changes: bytes | None, columns: _Columns
 ) -> GridRow:
     row = GridRow(
         output_id=item["output_id"],
@@ -295,11 +299,13 @@ def _add_changes(row: GridRow, fields: list[dict[str, Any]] | None, columns: _Co
     row["changed_inside"] = [column for column in columns if column in inside]
 
 
+# --- pages around a position ----------------------------------------------------------------------
+
 END = 2**63 - 1
 """A position after all outputs."""
 
 
-class Version(NamedTuple):
+class GridVersion(NamedTuple):
     """The present version of an output, or its last approved one in the approved view."""
 
     seq: int
@@ -314,7 +320,7 @@ class Version(NamedTuple):
         return self.version_seq != self.created_seq
 
 
-Visit = Callable[[Sequence[Version]], Awaitable[None]]
+Visit = Callable[[Sequence[GridVersion]], Awaitable[None]]
 """Gets the versions of a page in parts of about a megabyte, in the order of the search."""
 
 
@@ -422,7 +428,7 @@ class _GridPage(NamedTuple):
 
     async def _read_part(
         self, search: Search, position: int, values: Sequence[object], part: Sequence[Row]
-    ) -> list[Version]:
+    ) -> list[GridVersion]:
         """Read the versions of a part. One that has changed since is left out."""
         seqs = {seq for seq, _ in part}
         key = (self.database.organization_id, self.group, position, *values, len(part), part[-1][0])
@@ -433,7 +439,7 @@ class _GridPage(NamedTuple):
             "SELECT * FROM (", f" LIMIT ${len(key) - 1}) AS part WHERE seq {bound} ${len(key)}"
         )
         rows = await self.database.read_large(statement, *key)
-        return [Version(*row) for row in rows if row[0] in seqs and row[-1]]
+        return [GridVersion(*row) for row in rows if row[0] in seqs and row[-1]]
 
     async def _read(
         self,

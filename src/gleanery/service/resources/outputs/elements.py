@@ -5,8 +5,8 @@ of group, job and key. Other hashes find the output by its URL and detect change
 
 The identities of a group begin with the same bytes. Bytes that the outputs of a job share follow.
 The hash of a URL begins with bytes that the URLs of a site share. So what a scraper stores together
-are neighbours in the indexes, and it changes few of their pages even in a large group. A group keeps
-the format of its first hashes, because clients know its identities.
+are neighbours in the indexes, and it changes few of their pages even in a large group. A group
+keeps the format of its first hashes, because clients know its identities.
 """
 
 from __future__ import annotations

@@ -1,4 +1,32 @@
-"""A page of outputs: reads stored items in the change order, and joins them."""
+"""Reading outputs: pages of a search in the change order, and one output by its ``output_id``.
+
+Theory of operation
+    A search covers all outputs of a group, or its approved view, with any filters. It has a
+    position and a direction, and it finds the outputs after the position in the change order.
+
+    - A page ends at the limit of items, at the limit of bytes, or at the limit of steps. Therefore
+      a page with a next cursor can be short, and with several filters even empty.
+    - A page without a next cursor is the end. A cursor is a sequence number: the page after it
+      begins with the next greater one.
+    - An output that changes gets a greater sequence number. So it can leave a page that has not
+      been read, but it is on a later one. No output is missed.
+    - The limits bound the work of a request: each statement seeks in an index, and reads no row
+      that its page does not need.
+
+    A small page is one statement. If it has too many bytes, the statement fails at once, and the
+    page is read in two stages: the sizes of the items, then as many items as fit, in parts.
+
+    ::
+
+        handlers, read batches
+          └─ read_page / page_read      describes a read; its statement runs in the storage
+              ├─ search_for             chooses statements for the filters, and their values
+              │   └─ search_statements  writes the SQL once per set of filters
+              └─ _read_large_page       sizes, then items in parts
+        console_rows, exports.snapshots use search_for with other columns or the other direction
+
+See ``docs/decisions/0152-the-approved-view-is-read-as-one-table.md``.
+"""
 
 from __future__ import annotations
 
@@ -27,94 +55,20 @@ from gleanery.service.storage.database import (
 )
 from gleanery.service.storage.paging import Hold, hold_nothing
 
-
-async def read_page(
-    database: Database,
-    group: str,
-    query: OutputQuery,
-    cursor: int,
-    max_bytes: int,
-    hold: Hold = hold_nothing,
-) -> Page:
-    """Read the outputs after the cursor, oldest change first, with at most this many bytes.
-
-    A page has at least one item if there is one. But a search with several filters does bounded
-    work, so its page may be empty and still have a next cursor.
-    """
-    read = page_read(database.organization_id, group, query, cursor, max_bytes)
-    try:
-        page = await database.read_page(read)
-    except PageTooLarge:
-        page = await _read_large_page(database, read, max_bytes, hold)
-    if not page.parts and page.next_cursor is None:
-        await group_lock.require_group(database, group)
-    return page
+_MAX_EXTRA_STEPS = 1000  # of a search with several filters, in addition to one step for each item
+# The plus sign prevents planners from scanning the whole group to find one identity in it.
+_SELECT_FROM = """
+SELECT CASE WHEN octet_length(item) <= $4 THEN item END FROM {}
+WHERE organization_id = $1 AND identity = $2 AND +group_id = (
+    SELECT id FROM groups WHERE organization_id = $1 AND name = $3)
+"""
+_SELECT_OUTPUT = _SELECT_FROM.format("outputs")
+_SELECT_APPROVED = _SELECT_FROM.format("approved_versions")
+_SELECT_VALUE_SEQ = "SELECT version_seq FROM outputs WHERE organization_id = $1 AND identity = $2"
+_SMALL_ITEM_BYTES = 64 * 1024
 
 
-def page_read(
-    organization_id: int, group: str, query: OutputQuery, cursor: int, max_bytes: int
-) -> PageRead:
-    """Describe the read of the outputs after the cursor. The group may not exist."""
-    search, values = search_for(query)
-    after = max(cursor, position_before(query))
-    limit, max_bytes = query.limit, max_bytes // paging.LINK_GROWTH
-    if search.has_steps:
-        values = (*values, max_steps(limit))
-    max_item_bytes = paging.max_item_bytes(max_bytes, limit)
-    return PageRead(
-        organization_id,
-        search.items,
-        limit,
-        (organization_id, group, after, *values, max_item_bytes),
-        max_bytes,
-        search.sizes,
-    )
-
-
-# --- large pages --------------------------------------------------------------------------------
-
-
-async def _read_large_page(database: Database, read: PageRead, max_bytes: int, hold: Hold) -> Page:
-    """Read the sizes of the items, and then as many items as fit, in parts.
-
-    Other requests run between two parts. An output that changes meanwhile gets a new sequence
-    number after this page, so it is left out here and is on a later page. Therefore a page from
-    which an output is missing is never the last one.
-    """
-    *values, _ = read.values
-    sql = read.sizes.within("", f" LIMIT ${len(values) + 1}")
-    rows = await database.read(sql, *values, read.limit + 1)
-    sizes = [size for _, size in rows[: read.limit] if size]  # 0: the search stopped there
-    count = paging.count_fitting(sizes, max_bytes)
-    parts: list[bytes] = []
-    after, missing = read.values[2], count
-    page_bytes = sum(sizes[:count])
-    for part in paging.split(rows[:count]):
-        hold(page_bytes)
-        items = await _read_items(database, read, after, part)
-        after, missing = part[-1][0], missing - len(items)
-        if items:
-            parts.append((ITEM_SEPARATOR if parts else b"") + ITEM_SEPARATOR.join(items))
-        await asyncio.sleep(0)
-    if count < len(rows):
-        return Page(tuple(parts), rows[count][0] - 1)
-    return Page(tuple(parts), after if missing else None)
-
-
-async def _read_items(
-    database: Database, read: PageRead, after: int, part: Sequence[Row]
-) -> list[bytes]:
-    organization_id, group, _, *values, _ = read.values
-    number = len(read.values) + 1
-    sql = read.search.within(
-        "SELECT item FROM (", f" LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
-    )
-    bounds = (paging.UNLIMITED, len(part), part[-1][0])
-    rows = await database.read_large(sql, organization_id, group, after, *values, *bounds)
-    return [row[0] for row in rows if row[0]]
-
-
-_MAX_EXTRA_STEPS = 1000  # of a search with several filters, beside one step for each item
+# --- the search for a query -----------------------------------------------------------------------
 
 
 def search_for(
@@ -172,16 +126,96 @@ def _url_hashes(url: str) -> bytes:
     return url_hash(url, SITE_PREFIX - 1) + url_hash(url, SITE_PREFIX)
 
 
-# The plus sign prevents planners from scanning the whole group to find one identity in it.
-_SELECT_FROM = """
-SELECT CASE WHEN octet_length(item) <= $4 THEN item END FROM {}
-WHERE organization_id = $1 AND identity = $2 AND +group_id = (
-    SELECT id FROM groups WHERE organization_id = $1 AND name = $3)
-"""
-_SELECT_OUTPUT = _SELECT_FROM.format("outputs")
-_SELECT_APPROVED = _SELECT_FROM.format("approved_versions")
-_SELECT_VALUE_SEQ = "SELECT version_seq FROM outputs WHERE organization_id = $1 AND identity = $2"
-_SMALL_ITEM_BYTES = 64 * 1024
+# --- pages ----------------------------------------------------------------------------------------
+
+
+async def read_page(
+    database: Database,
+    group: str,
+    query: OutputQuery,
+    cursor: int,
+    max_bytes: int,
+    hold: Hold = hold_nothing,
+) -> Page:
+    """Read the outputs after the cursor, oldest change first, with at most this many bytes.
+
+    A page has at least one item if there is one. But a search with several filters does bounded
+    work, so its page may be empty and still have a next cursor.
+    """
+    read = page_read(database.organization_id, group, query, cursor, max_bytes)
+    try:
+        page = await database.read_page(read)
+    except PageTooLarge:
+        page = await _read_large_page(database, read, max_bytes, hold)
+    if not page.parts and page.next_cursor is None:
+        await group_lock.require_group(database, group)
+    return page
+
+
+def page_read(
+    organization_id: int, group: str, query: OutputQuery, cursor: int, max_bytes: int
+) -> PageRead:
+    """Describe the read of the outputs after the cursor. The group may not exist."""
+    search, values = search_for(query)
+    after = max(cursor, position_before(query))
+    limit, max_bytes = query.limit, max_bytes // paging.LINK_GROWTH
+    if search.has_steps:
+        values = (*values, max_steps(limit))
+    max_item_bytes = paging.max_item_bytes(max_bytes, limit)
+    return PageRead(
+        organization_id,
+        search.items,
+        limit,
+        (organization_id, group, after, *values, max_item_bytes),
+        max_bytes,
+        search.sizes,
+    )
+
+
+# --- large pages --------------------------------------------------------------------------------
+
+
+async def _read_large_page(database: Database, read: PageRead, max_bytes: int, hold: Hold) -> Page:
+    """Read the sizes of the items, and then as many items as fit, in parts.
+
+    Other requests run between two parts. An output that changes in between gets a new sequence
+    number after this page, so it is left out here and is on a later page. Therefore a page from
+    which an output is missing is never the last one.
+    """
+    *values, _ = read.values
+    sql = read.sizes.within("", f" LIMIT ${len(values) + 1}")
+    rows = await database.read(sql, *values, read.limit + 1)
+    sizes = [size for _, size in rows[: read.limit] if size]  # 0: the search stopped there
+    count = paging.count_fitting(sizes, max_bytes)
+    parts: list[bytes] = []
+    after, missing = read.values[2], count
+    page_bytes = sum(sizes[:count])
+    for part in paging.split(rows[:count]):
+        hold(page_bytes)
+        items = await _read_items(database, read, after, part)
+        after, missing = part[-1][0], missing - len(items)
+        if items:
+            parts.append((ITEM_SEPARATOR if parts else b"") + ITEM_SEPARATOR.join(items))
+        await asyncio.sleep(0)
+    if count < len(rows):
+        return Page(tuple(parts), rows[count][0] - 1)
+    return Page(tuple(parts), after if missing else None)
+
+
+async def _read_items(
+    database: Database, read: PageRead, after: int, part: Sequence[Row]
+) -> list[bytes]:
+    organization_id, group, _, *values, _ = read.values
+    number = len(read.values) + 1
+    sql = read.search.within(
+        "SELECT item FROM (", f" LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
+    )
+    bounds = (paging.UNLIMITED, len(part), part[-1][0])
+    rows = await database.read_large(sql, organization_id, group, after, *values, *bounds)
+    return [row[0] for row in rows if row[0]]
+
+
+# --- one output -----------------------------------------------------------------------------------
 
 
 async def read_output(database: Database, group: str, output_id: str) -> bytes:

@@ -1,9 +1,12 @@
-"""The search for outputs: statements that find them by index seeks, in the change order.
+"""The statements of a search for outputs: index seeks in the change order, in SQL of both engines.
 
 A search covers all outputs of a group, or its approved view. The approved view consists of two
 tables: the approved outputs, and the last approved version of each output that has a newer value.
 An output is in one of them. It moves between them without a new sequence number, so one statement
 reads both. A sequence number is unique in the group, so it finds one row of the view.
+
+A statement without a filter, or with one, reads an index in order. With several filters it is a
+skip-scan join over one index per filter; see ``intersect_indexes``.
 """
 
 from __future__ import annotations
@@ -121,11 +124,8 @@ class Search(NamedTuple):
     """True if the parameter after the filters is the maximum number of steps."""
 
 
-# --- statements ---------------------------------------------------------------------------------
-
-
 class _Column(NamedTuple):
-    """A value that a search finds beside seq."""
+    """A value that a search finds in addition to seq."""
 
     value: str
     name: str
