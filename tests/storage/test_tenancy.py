@@ -28,7 +28,7 @@ from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.sqlite.statements import for_key_array
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
-from tests.support.statements import statements, modules_with_statements
+from tests.support.statements import modules_with_statements, statements
 from tests.support.tenants import Names, create_one_of_everything
 
 T = TypeVar("T")
