@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gleanery.common.settings import Settings
-from gleanery.service.api import read_batches, response
+from gleanery.service.api import context, read_batches, response
 from gleanery.service.api.pipeline import RequestPipeline
 from gleanery.service.api.rate_limits import RateLimiter
 from gleanery.service.application import App, build_app
@@ -408,6 +408,8 @@ def test_nothing_in_a_batch_can_wait() -> None:
         handlers.BATCHED_PAGE.read,
         handlers.BATCHED_PAGE.respond,
         RequestPipeline._respond_in_batch,
+        RequestPipeline._begin,
+        context.hold_made_response,
         search.page_read,
         response.respond,
     ):

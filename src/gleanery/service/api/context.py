@@ -371,15 +371,16 @@ def parse_if_match(headers: Mapping[bytes, bytes]) -> tuple[str, ...] | None:
 
 def hold_made_response(
     request: Request, operation: Operation, limit: UnsentBytes, response: Response
-) -> None:
+) -> Response:
     """Hold memory for a response whose size was not known before. Raise as ``hold_response``."""
     size, state = response.size, request.state
     if size <= UNCOUNTED_BYTES or response.rest is not None or state.slot is None:
-        return
+        return response
     unsent = state.unsent_response(limit)
     # What is held can be an estimate. What a change reports is stored, so it must be sent.
     if operation.method == "GET" and size > unsent.held + UNCOUNTED_BYTES:
         _hold(request, unsent, size)
+    return response
 
 
 def _hold(request: Request, unsent: UnsentResponse, size: int) -> None:

@@ -350,9 +350,9 @@ class RequestPipeline:
         Reads that are audited are then recorded twice.
         """
         try:
-            response = await handler(context)
-            hold_made_response(context.request, operation, self._unsent_bytes, response)
-            return response
+            return hold_made_response(
+                context.request, operation, self._unsent_bytes, await handler(context)
+            )
         except Overloaded as error:
             needed_bytes = error.needed_bytes
             if not needed_bytes or operation.method != "GET":
@@ -397,8 +397,8 @@ class RequestPipeline:
         except (ClientDisconnected, Overloaded, RateLimited):
             return
         sending = Sending(response, operation.name, request_id_of(request.headers), started)
-        if not self._begin(request, sending):
-            state.sending = sending
+        if not self._begin(request, sending):  # the write buffer has the body
+            state.sending = sending._replace(response=response._replace(body=b"", more=()))
 
     def _begin(self, request: Request, sending: Sending) -> bool:
         """Send a response, except for the rest of a long body. Return True if that is all.
