@@ -165,7 +165,7 @@ class Resource:
     """Operations of the console. They are not a part of the public API and may change."""
 
 
-# --- routing --------------------------------------------------------------------------------------
+# --- routing ------------------------------------------------------------------------------------
 
 
 class Match(NamedTuple):

@@ -251,7 +251,7 @@ def _lock(folder: Path) -> int | None:
     return descriptor
 
 
-# --- files that are not sent yet ------------------------------------------------------------------
+# --- files that are not sent yet ----------------------------------------------------------------
 
 
 class UnsentFiles:
@@ -284,7 +284,7 @@ class UnsentFiles:
             del self._held[organization_id]
 
 
-# --- the program of the process -------------------------------------------------------------------
+# --- the program of the process -----------------------------------------------------------------
 
 
 class _NoSpace(Exception):

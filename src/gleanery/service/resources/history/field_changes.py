@@ -146,7 +146,7 @@ def _change(path: str, before: Any, after: Any) -> FieldChange:
     return FieldChange(path=path, kind="changed", before=before, after=after)
 
 
-# --- the updates of a change feed -----------------------------------------------------------------
+# --- the updates of a change feed ---------------------------------------------------------------
 
 _STORED = """
 SELECT outputs.seq, outputs.version_seq, output_history.seq,

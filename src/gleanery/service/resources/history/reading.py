@@ -34,7 +34,7 @@ See ``docs/decisions/0144-earlier-versions-are-deltas-in-segments.md`` and ``014
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,7 +48,7 @@ from gleanery.service.resources.files.references import decode_item
 from gleanery.service.resources.history import entries
 from gleanery.service.resources.history.entries import CorruptHistory, Entry, Version
 from gleanery.service.storage import metadata, paging
-from gleanery.service.storage.database import Database, Row
+from gleanery.service.storage.database import Database
 from gleanery.service.storage.group_lock import (
     DEFAULT_KEEP_DAYS,
     DEFAULT_KEEP_VERSIONS,
@@ -309,23 +309,36 @@ async def _read_chain(
     if chain.oldest_seq == _MAX_SEQ:
         raise no_output()
     if not visitor.is_done:
-        rows = [] if present is None else await source.read_approved(chain.oldest_seq)
-        await computations.run(organization_id, _finish, visitor, chain.expired, present, rows)
+        approved = None if present is None else await source.read_approved(chain.oldest_seq)
+        await computations.run(organization_id, _finish, visitor, chain.expired, present, approved)
 
 
 def _finish(
-    visitor: Visitor, expired: Version | None, present: KeptVersion | None, rows: Sequence[Row]
+    visitor: Visitor,
+    expired: Version | None,
+    present: KeptVersion | None,
+    approved: _ApprovedVersion | None,
 ) -> None:
-    """Pass the end of the chain to the visitor; ``rows`` has the last approved version."""
-    approved = None
-    for seq, approval_seq, item, restored in rows:
+    """Pass the end of the chain to the visitor."""
+    kept = None
+    if approved is not None:
         # A restore has moved it, so its approval has no position.
-        last_seq = seq if seq < int(restored or 0) else approval_seq
-        scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
-        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
-        created_seq = None if present is None else present.created_seq
-        approved = keep_whole(version, item, created_seq)
-    visitor.finish(ChainEnd(expired, approved))
+        is_moved = approved.version_seq < int(approved.restored or 0)
+        last_seq = approved.version_seq if is_moved else approved.approval_seq
+        scraped = timestamps.parse(decode_item(approved.item)["last_scraped_date"])
+        version = Version(approved.version_seq, last_seq, NOT_REPLACED, scraped, approved=True)
+        kept = keep_whole(version, approved.item, None if present is None else present.created_seq)
+    visitor.finish(ChainEnd(expired, kept))
+
+
+class _ApprovedVersion(NamedTuple):
+    """The last approved version of an output that has a newer value."""
+
+    version_seq: int
+    approval_seq: int
+    item: bytes
+    restored: str | None
+    """Time of the last restore of the service; None without one."""
 
 
 class _Source(NamedTuple):
@@ -358,9 +371,10 @@ class _Source(NamedTuple):
         small = [*takewhile(lambda row: row[1] is not None, rows)]
         return [segment for _, segment in small], small[-1][0] if small else before
 
-    async def read_approved(self, before: int) -> Sequence[Row]:
+    async def read_approved(self, before: int) -> _ApprovedVersion | None:
         """Read the last approved version of an output, if it began before a position."""
-        return await self.database.read_large(_APPROVED_VERSION, *self._key, before)
+        rows = await self.database.read_large(_APPROVED_VERSION, *self._key, before)
+        return _ApprovedVersion(*rows[0]) if rows else None
 
     @property
     def _key(self) -> tuple[int, bytes, int]:
@@ -377,7 +391,7 @@ async def read_limits(database: Database, group_id: int, now: int) -> Limits:
     )
 
 
-# --- the version at a position --------------------------------------------------------------------
+# --- the version at a position ------------------------------------------------------------------
 
 
 async def read_item(

@@ -74,11 +74,24 @@ DELETE FROM output_history WHERE organization_id = $1 AND identity = $2 AND seq 
 _DELETE_ALL = "DELETE FROM output_history WHERE organization_id = $1 AND identity = $2"
 
 
-Segment = tuple[int, int | None, int]
-"""The open segment of an output: its number, its versions and its bytes.
+class Segment(NamedTuple):
+    """The open segment of an output."""
 
-The number of versions is None if the segment does not exist.
-"""
+    seq: int
+    version_count: int | None
+    """None if the segment does not exist."""
+    size: int
+
+
+class PresentVersion(NamedTuple):
+    """The columns of an output that only the history needs."""
+
+    identity: bytes
+    version_seq: int
+    item: bytes | None
+    """None if it is large."""
+    segment_count: int | None
+    segment_size: int
 
 
 class ReplacedOutput(Protocol):
@@ -105,9 +118,12 @@ class LastVersion(NamedTuple):
     entry: Entry
 
 
-async def read_present(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
-    """Read the identity and the ``EARLY_COLUMNS`` of outputs."""
-    return await locked.transaction.fetch_by_keys(identities, _PRESENT, locked.organization_id)
+async def read_present(
+    locked: LockedGroup, identities: Collection[bytes]
+) -> Sequence[PresentVersion]:
+    """Read the present versions of outputs."""
+    rows = await locked.transaction.fetch_by_keys(identities, _PRESENT, locked.organization_id)
+    return [PresentVersion(*row) for row in rows]
 
 
 async def replaced_entries(
@@ -129,7 +145,7 @@ async def replaced_entries(
             if len(item) + len(new_item) <= _MAX_SMALL_BYTES
             else await _create_entry(locked, version, item, new_item, output.approved)
         )
-        segment = (output.history_seq, output.segment_count, output.segment_size)
+        segment = Segment(output.history_seq, output.segment_count, output.segment_size)
         replaced.add(output.identity, segment, entry)
         if replaced.size > _MAX_BYTES:
             await replaced.write()
@@ -165,7 +181,7 @@ async def read_last_versions(
         item = small_item or await _large_item(locked, identity)
         version = Version(version_seq, seq, 0, last_scraped_at, bool(approved), is_deleted=True)
         entry = await _create_entry(locked, version, item, None, False)
-        versions.append(LastVersion(identity, (*segment,), entry))
+        versions.append(LastVersion(identity, Segment(*segment), entry))
     return versions
 
 
@@ -218,13 +234,13 @@ class NewEntries:
 
     def add(self, identity: bytes, segment: Segment, entry: Entry) -> None:
         """Add an entry to the open segment, or to a new one if that is full or missing."""
-        segment_seq, count, size = segment
+        count = segment.version_count
         version, key = entry.version, self._locked.organization_id
         encoded = entries.encode(entry)
         self.size += len(encoded)
-        if count is not None and count < self._max_count and size < _SEGMENT_BYTES:
-            self._appended.append((key, identity, segment_seq, encoded))
-            self.segments[identity] = segment_seq
+        if count is not None and count < self._max_count and segment.size < _SEGMENT_BYTES:
+            self._appended.append((key, identity, segment.seq, encoded))
+            self.segments[identity] = segment.seq
             return
         place = (version.seq, self._locked.group_id, version.replaced_seq)
         self._opened.append((key, identity, *place, 1, encoded))
@@ -255,7 +271,7 @@ async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes
     await locked.transaction.execute_many(_DELETE_SEGMENT, old)
 
 
-# --- expiry by age --------------------------------------------------------------------------------
+# --- expiry by age ------------------------------------------------------------------------------
 
 _DAY = 86_400 * timestamps.SECOND
 _EVERYTHING = 2**62  # greater than every sequence number
@@ -339,7 +355,7 @@ async def _expire_some(locked: LockedGroup, before: int) -> bool:
     return bool(rows)
 
 
-# --- deletion with a tombstone --------------------------------------------------------------------
+# --- deletion with a tombstone ------------------------------------------------------------------
 
 
 class DeletedOutput(NamedTuple):
@@ -376,7 +392,7 @@ async def delete_of_all_deleted(database: Database) -> None:
         place = rows[-1][:2]
 
 
-# --- deletion with the group ----------------------------------------------------------------------
+# --- deletion with the group --------------------------------------------------------------------
 
 
 async def delete_with_group(locked: LockedGroup, until_seq: int, limit: int) -> bool:

@@ -270,9 +270,9 @@ async def _read_replaced(locked: LockedGroup, changed: Collection[OutputRow]) ->
         missing = {
             row.identity: row for row in changed if not row.is_new and row.version_seq is None
         }
-        for identity, *columns in await storing.read_present(locked, missing.keys()):
-            row = missing[identity]
-            row.version_seq, row.item, row.segment_count, row.segment_size = columns
+        for present in await storing.read_present(locked, missing.keys()):
+            row = missing[present.identity]
+            _, row.version_seq, row.item, row.segment_count, row.segment_size = present
 
 
 async def _fetch_rows(

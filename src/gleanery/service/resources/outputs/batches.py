@@ -269,7 +269,7 @@ def _selector(outputs: Sequence[Output]) -> Callable[[Sequence[int]], Sequence[O
     return lambda indexes: [outputs[index] for index in indexes]
 
 
-# --- binding of a request body --------------------------------------------------------------------
+# --- binding of a request body ------------------------------------------------------------------
 
 
 def bind_json(
@@ -370,7 +370,7 @@ def _describe(
     return [ErrorDetail(loc, msg, "json")]
 
 
-# --- preparation ----------------------------------------------------------------------------------
+# --- preparation --------------------------------------------------------------------------------
 
 
 class PreparedBatch:

@@ -299,7 +299,7 @@ def _add_changes(row: GridRow, fields: list[dict[str, Any]] | None, columns: _Co
     row["changed_inside"] = [column for column in columns if column in inside]
 
 
-# --- pages around a position ----------------------------------------------------------------------
+# --- pages around a position --------------------------------------------------------------------
 
 END = 2**63 - 1
 """A position after all outputs."""

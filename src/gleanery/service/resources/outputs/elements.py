@@ -154,7 +154,7 @@ def _is_name(text: str) -> bool:
 _check_name = lru_cache(maxsize=1024)(check_name)  # an invalid name raises, so it is not cached
 
 
-# --- identity and hashes --------------------------------------------------------------------------
+# --- identity and hashes ------------------------------------------------------------------------
 
 HASH_BYTES = 16
 _PREFIX_BYTES = ((0, 0), (4, 0), (4, 2))
@@ -262,7 +262,7 @@ def _decode_names(key_fields: str) -> tuple[str, ...]:
     return tuple(json.loads(key_fields))
 
 
-# --- preparation ----------------------------------------------------------------------------------
+# --- preparation --------------------------------------------------------------------------------
 
 
 class UnparsedOutput(NamedTuple):

@@ -248,7 +248,7 @@ async def _is_first_unchanged(database: Database, batch: Batch, identities: Iden
     return bool(stored) and has_same_bytes(batch.raw_hashes[0], *stored[0])
 
 
-# --- the rules of the group -----------------------------------------------------------------------
+# --- the rules of the group ---------------------------------------------------------------------
 
 Validation = Callable[[Sequence[Any]], Awaitable[list[SchemaViolation]]]
 """Returns the violations of an organization's schema by these values."""

@@ -138,7 +138,7 @@ def _decode_response(message: bytes) -> PreparationResponse:
     )
 
 
-# --- the client of the process --------------------------------------------------------------------
+# --- the client of the process ------------------------------------------------------------------
 
 
 class LargeBatches:
@@ -216,7 +216,7 @@ async def _exchange(process: Process, message: bytes) -> bytes:
     return await process.stdout.readexactly(length)
 
 
-# --- the program of the process -------------------------------------------------------------------
+# --- the program of the process -----------------------------------------------------------------
 
 
 def main() -> None:

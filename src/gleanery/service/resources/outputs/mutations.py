@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from gleanery.service.foundation.errors import no_output
@@ -64,24 +64,6 @@ MAX_BYTES = 16 * 1024 * 1024
 """The maximum size of the outputs that one transaction changes."""
 
 
-class SeqRange(NamedTuple):
-    """A range of sequence numbers, and the maximum number of outputs to take from it."""
-
-    after: int
-    until: int
-    limit: int
-
-    def first_step(self, rows: Sequence[Row]) -> tuple[Sequence[Row], int | None]:
-        """Return the first outputs of the range, which one transaction can change.
-
-        Also returns the sequence number after which the rest of the range begins; None if there is
-        no rest. The last column of a row is the size of the output.
-        """
-        count = paging.count_fitting([row[-1] for row in rows], MAX_BYTES)
-        is_whole = count == len(rows) < self.limit
-        return rows[:count], None if is_whole else rows[count - 1][1]
-
-
 class _StoredOutput(NamedTuple):
     """The columns of an output that a change without a new value depends on."""
 
@@ -96,35 +78,58 @@ class _StoredOutput(NamedTuple):
     size: int
 
 
+class _Step(NamedTuple):
+    """The outputs that one transaction changes."""
+
+    outputs: Sequence[_StoredOutput]
+    done_seq: int | None
+    """Sequence number after which the rest of the range begins; None if there is no rest."""
+
+
+class SeqRange(NamedTuple):
+    """A range of sequence numbers, and the maximum number of outputs to take from it."""
+
+    after: int
+    until: int
+    limit: int
+
+    def first_step(self, rows: Sequence[Row]) -> _Step:
+        """Return the first outputs of the range, which one transaction can change."""
+        outputs = [_StoredOutput(*row) for row in rows]
+        count = paging.count_fitting([output.size for output in outputs], MAX_BYTES)
+        is_whole = count == len(rows) < self.limit
+        return _Step(outputs[:count], None if is_whole else outputs[count - 1].seq)
+
+
 async def approve_range(
     locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange, as_of: int
 ) -> int | None:
-    """Approves or unapproves outputs of the job whose values were stored up to ``as_of``.
+    """Approve or unapprove outputs of the job whose values were stored up to ``as_of``.
 
-    Returns the number after which the rest of the range begins, or None.
+    Return the number after which the rest of the range begins, or None.
     """
     found = await locked.transaction.fetch(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
-    rows, done_seq = seq_range.first_step(found)
-    await _set_approval(locked, rows, approved, as_of)
-    return done_seq
+    step = seq_range.first_step(found)
+    await _set_approval(locked, step.outputs, approved, as_of)
+    return step.done_seq
 
 
 async def approve_outputs(
     locked: LockedGroup, identities: Collection[bytes], approved: bool, as_of: int
 ) -> None:
-    """Approves or unapproves those of the outputs whose values were stored up to ``as_of``."""
+    """Approve or unapprove those of the outputs whose values were stored up to ``as_of``."""
     rows = await locked.transaction.fetch_by_keys(identities, _BY_IDENTITY, locked.organization_id)
-    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved, as_of)
+    outputs = sorted((_StoredOutput(*row) for row in rows), key=attrgetter("seq"))
+    await _set_approval(locked, outputs, approved, as_of)
 
 
 async def _set_approval(
-    locked: LockedGroup, rows: Iterable[Row], approved: bool, as_of: int
+    locked: LockedGroup, outputs: Sequence[_StoredOutput], approved: bool, as_of: int
 ) -> None:
     """Set the approval of outputs. If it changes, an output gets a new number."""
     locked.refresh_time()
-    outputs = [_StoredOutput(*row) for row in rows]
     later = [output for output in outputs if output.version_seq > as_of]
     if approved:
         await _approve(locked, [output for output in outputs if output.version_seq <= as_of])
@@ -136,7 +141,7 @@ async def _set_approval(
 
 
 async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
-    """Approves outputs: the view has their present values from now on."""
+    """Approve outputs: the view has their present values from now on."""
     updates = []
     for output in outputs:
         if not output.approved:
@@ -188,15 +193,15 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
     found = await locked.transaction.fetch(
         _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
     )
-    rows, _ = seq_range.first_step(found)
+    step = seq_range.first_step(found)
     locked.refresh_time()
     updates = []
-    for output in (_StoredOutput(*row) for row in rows):
+    for output in step.outputs:
         seq = locked.next_sequence_number(output.size)
         updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
     await locked.transaction.execute_many(_SET_VERSION_SEQ, [update[:2] for update in updates])
-    return len(rows)
+    return len(step.outputs)
 
 
 async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRange) -> int | None:
@@ -209,10 +214,10 @@ async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRa
         found = await locked.transaction.fetch(_GROUP_RANGE, *group_key, *seq_range)
     else:
         found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
-    rows, done_seq = seq_range.first_step(found)
-    identities = [row[0] for row in rows]
+    step = seq_range.first_step(found)
+    identities = [output.identity for output in step.outputs]
     await delete(locked, identities, is_whole_group=job_id is None, is_bulk=True)
-    return done_seq
+    return step.done_seq
 
 
 async def delete(
@@ -223,7 +228,7 @@ async def delete(
 ) -> int:
     """Delete outputs of the group, and store a tombstone of each. Return how many existed.
 
-    Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
+    Their history stays, unless the whole group is deleted: then the bulk job deletes it.
     """
     last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
     deleted = await locked.transaction.fetch_many(

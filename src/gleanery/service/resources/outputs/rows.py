@@ -212,7 +212,7 @@ def _render(row: OutputRow, value: PreparedOutput, suffix: bytes) -> bytes:
     )
 
 
-# --- the approved view ----------------------------------------------------------------------------
+# --- the approved view --------------------------------------------------------------------------
 
 _COPIED_COLUMNS = """
 organization_id, identity, id, group_id, job_id, seq, view_seq, version_seq, url_hash, country,
@@ -314,7 +314,7 @@ async def add_view_tombstones(locked: LockedGroup, removals: Sequence[Removal]) 
     )
 
 
-# --- references to files --------------------------------------------------------------------------
+# --- references to files ------------------------------------------------------------------------
 
 _FILE_NOT_FOUND = "Your organization has no file with this id"
 

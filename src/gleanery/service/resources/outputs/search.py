@@ -68,7 +68,7 @@ _SELECT_VALUE_SEQ = "SELECT version_seq FROM outputs WHERE organization_id = $1 
 _SMALL_ITEM_BYTES = 64 * 1024
 
 
-# --- the search for a query -----------------------------------------------------------------------
+# --- the search for a query ---------------------------------------------------------------------
 
 
 def search_for(
@@ -126,7 +126,7 @@ def _url_hashes(url: str) -> bytes:
     return url_hash(url, SITE_PREFIX - 1) + url_hash(url, SITE_PREFIX)
 
 
-# --- pages ----------------------------------------------------------------------------------------
+# --- pages --------------------------------------------------------------------------------------
 
 
 async def read_page(
@@ -215,7 +215,7 @@ async def _read_items(
     return [row[0] for row in rows if row[0]]
 
 
-# --- one output -----------------------------------------------------------------------------------
+# --- one output ---------------------------------------------------------------------------------
 
 
 async def read_output(database: Database, group: str, output_id: str) -> bytes:
