@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 
 from fuzz import connection, session_documents
 from gleanery.service.api import binding
-from gleanery.service.api.context import api_url
-from gleanery.service.api.request_state import BoundRequest, RequestMemo
-from gleanery.service.api.routing import Router
+from gleanery.service.api.context import BoundRequest, RequestMemo, api_url
+from gleanery.service.api.operation import Router
 from gleanery.service.application import OPERATIONS
 from gleanery.service.foundation import field_types
 from gleanery.service.foundation.blobs import open_blobs
@@ -40,7 +39,7 @@ from gleanery.service.http.request import HttpRequest, Transport
 from gleanery.service.resources.access import authentication
 from gleanery.service.resources.files import media_types
 from gleanery.service.resources.files.links import FileLinks
-from gleanery.service.resources.outputs import batch_bodies
+from gleanery.service.resources.outputs import batches
 from gleanery.service.resources.outputs.batches import Batch, BatchOptions
 from gleanery.service.resources.outputs.elements import ItemMapping
 from gleanery.service.resources.outputs.models import Output, OutputQuery
@@ -288,19 +287,19 @@ def check_body(data: bytes) -> None:
 
 def check_batch(text: bytes) -> None:
     """The fast path and the model return the same outputs or the same errors."""
-    by_model = _result(lambda: batch_bodies.parse_outputs(text, 100))
+    by_model = _result(lambda: batches.parse_outputs(text, 100))
     by_fast_path = _result(lambda: _bound(text, BatchOptions()).parsed)
     assert by_fast_path == by_model
     if isinstance(by_fast_path, str):
         outputs = _bound(text, BatchOptions()).outputs
         identities = [(output.job_id, output.source_url, output.key) for output in outputs]
         assert identities == [
-            (o.job_id, o.source_url, o.key) for o in batch_bodies.parse_outputs(text, 100)
+            (o.job_id, o.source_url, o.key) for o in batches.parse_outputs(text, 100)
         ]
 
 
 def _bound(text: bytes, options: BatchOptions) -> Batch:
-    batch = batch_bodies.bind_json(text, 100, 10_000, options)
+    batch = batches.bind_json(text, 100, 10_000, options)
     assert isinstance(batch, Batch)
     return batch
 
@@ -308,7 +307,7 @@ def _bound(text: bytes, options: BatchOptions) -> Batch:
 def check_items(text: bytes) -> None:
     """Bare items are the same outputs on both paths. If some are skipped, the others are stored."""
     options = BatchOptions(ItemMapping("j", "u", "k"))
-    strictly = _result(lambda: batch_bodies.parse_json(text, 100, options).parsed)
+    strictly = _result(lambda: batches.parse_json(text, 100, options).parsed)
     assert _result(lambda: _bound(text, options).parsed) == strictly
     if isinstance(strictly, str):
         identified = [(output.source_url, output.key) for output in _bound(text, options).outputs]

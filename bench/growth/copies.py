@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bench.growth import dataset
 from bench.growth.engines import Engine, Rows
 from bench.measurement import print_progress
-from gleanery.service.resources.outputs.hashes import IdentityHasher
+from gleanery.service.resources.outputs.elements import IdentityHasher
 
 _PASS_OUTPUTS = 1000
 """Outputs that a group gets before the next group gets some, as from batches of many scrapers."""

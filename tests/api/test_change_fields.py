@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.resources.history import update_fields
+from gleanery.service.resources.history import field_changes
 from tests.support.fields import apply, same
 from tests.support.outputs import output, read_changes
 from tests.support.service import Client, Service
@@ -55,8 +55,8 @@ def test_a_feed_compares_a_limited_number_of_bytes(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many small outputs can have large earlier versions."""
-    monkeypatch.setattr(update_fields, "_MAX_WORK", 100_000)
-    monkeypatch.setattr(update_fields, "_STEP_WORK", 1000)
+    monkeypatch.setattr(field_changes, "_MAX_WORK", 100_000)
+    monkeypatch.setattr(field_changes, "_STEP_WORK", 1000)
     client.store("group", *(output(n, data={"text": f"{n}" * 20_000}) for n in range(10)))
     client.store("group", *(output(n, data={"text": "short"}) for n in range(10)))
     found = fields(client)

@@ -44,7 +44,7 @@ def content(item: dict[str, Any]) -> dict[str, Any]:
 
 def processes() -> list[int]:
     """Processes for large batches that the services of this process have started."""
-    return children(os.getpid(), b"batch_process")
+    return children(os.getpid(), b"large_batches")
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gleanery.common.settings import Settings
-from gleanery.service.api import read_batches, response
+from gleanery.service.api import context, read_batches, response
 from gleanery.service.api.pipeline import RequestPipeline
 from gleanery.service.api.rate_limits import RateLimiter
 from gleanery.service.application import App, build_app
@@ -24,7 +24,7 @@ from gleanery.service.processes.start import prepare
 from gleanery.service.resources.access import organizations
 from gleanery.service.resources.access.authentication import TokenAuthenticator
 from gleanery.service.resources.files.links import FileLinks
-from gleanery.service.resources.outputs import handlers, pages
+from gleanery.service.resources.outputs import handlers, search
 from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.sqlite.database import SqliteDatabase
 from tests.support.outputs import output
@@ -408,7 +408,9 @@ def test_nothing_in_a_batch_can_wait() -> None:
         handlers.BATCHED_PAGE.read,
         handlers.BATCHED_PAGE.respond,
         RequestPipeline._respond_in_batch,
-        pages.page_read,
+        RequestPipeline._begin,
+        context.hold_made_response,
+        search.page_read,
         response.respond,
     ):
         assert not inspect.iscoroutinefunction(called)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gleanery.service.api.binding import BoundQuery
-from gleanery.service.api.request_state import BoundRequest, RequestMemo, memo_of
+from gleanery.service.api.context import BoundRequest, RequestMemo, memo_of
 from gleanery.service.http import HeaderBlock
 
 OPERATION: Any = None

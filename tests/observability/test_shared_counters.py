@@ -20,7 +20,7 @@ from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 WORKER = """
 import os, sys
 from pathlib import Path
-from gleanery.service.api.request_state import RequestState
+from gleanery.service.api.context import RequestState
 from gleanery.service.foundation.observability.metrics import SharedCounters
 from gleanery.service.foundation.observability.telemetry import Telemetry
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gleanery.common.settings import Settings
-from gleanery.service.api.request_state import RequestState
+from gleanery.service.api.context import RequestState
 from gleanery.service.foundation.observability.metrics import SharedCounters
 from gleanery.service.foundation.observability.telemetry import (
     STORED_BYTES,

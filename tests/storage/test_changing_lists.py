@@ -11,7 +11,7 @@ import pytest
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.vault import encrypted_length
 from gleanery.service.resources.access.organizations import find_grant
-from gleanery.service.resources.outputs import grid_pages, pages
+from gleanery.service.resources.outputs import console_rows, search
 from gleanery.service.resources.outputs.models import OutputFilters, OutputQuery
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.kinds import RecordKind
@@ -191,7 +191,7 @@ def test_a_large_page_does_not_hide_an_output_that_changes_meanwhile(
         client,
         1,
         change,
-        lambda database: pages.read_page(database, "group", query, 0, MAX_BYTES),
+        lambda database: search.read_page(database, "group", query, 0, MAX_BYTES),
     )
     assert page.next_cursor is not None
     rest = client.items("group", cursor=page.next_cursor)
@@ -212,14 +212,14 @@ def test_a_grid_page_reads_nothing_beyond_its_part_if_outputs_change_meanwhile(
         for output_id in ids[:2] if is_up else ids[2:]:
             assert client.delete(f"/v1/outputs/group/{output_id}").status_code == 200
 
-    found: list[grid_pages.Version] = []
+    found: list[console_rows.Version] = []
 
-    async def visit(versions: Sequence[grid_pages.Version]) -> None:
+    async def visit(versions: Sequence[console_rows.Version]) -> None:
         found.extend(versions)
 
-    async def read(database: Any) -> grid_pages.GridRange:
-        read_page = grid_pages.read_newer if is_up else grid_pages.read_older
-        start = 0 if is_up else grid_pages.END
+    async def read(database: Any) -> console_rows.GridRange:
+        read_page = console_rows.read_newer if is_up else console_rows.read_older
+        start = 0 if is_up else console_rows.END
         return await read_page(database, "group", OutputFilters(), start, 2, MAX_BYTES, visit)
 
     page, observed = observe(service, client, 1, change, read)

@@ -13,11 +13,10 @@ from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.history import entries
 from gleanery.service.resources.history.entries import CorruptHistory, Entry, Version
 from gleanery.service.resources.outputs import batches, rows
-from gleanery.service.resources.outputs.hashes import IdentityHasher
+from gleanery.service.resources.outputs.batches import prepare
+from gleanery.service.resources.outputs.elements import IdentityHasher, PreparedOutput, Rules
 from gleanery.service.resources.outputs.models import Output
-from gleanery.service.resources.outputs.preparation import PreparedOutput, prepare
 from gleanery.service.resources.outputs.rows import OutputRow
-from gleanery.service.resources.outputs.rules import Rules
 from gleanery.service.storage import paging
 from gleanery.service.storage.group_lock import IDENTITY_FORMAT
 from tests.values.test_parsing import JSON_VALUES

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gleanery.service.resources.outputs.elements import IdentityFields
-from gleanery.service.resources.outputs.hashes import IdentityHasher, url_hash
+from gleanery.service.resources.outputs.elements import IdentityFields, IdentityHasher, url_hash
 
 OUTPUT = IdentityFields("job", "https://shop.example/1")
 

@@ -22,7 +22,7 @@ from gleanery.common.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.groups import catalog, overview, waiting
-from gleanery.service.resources.outputs import apply, approved_view, rows
+from gleanery.service.resources.outputs import apply, rows
 from gleanery.service.resources.reviews import job_history, reading
 from gleanery.service.resources.sessions import (
     cookies,
@@ -68,7 +68,7 @@ ON_OUTPUTS = {
     if re.search(r"\b(FROM|UPDATE) outputs\b", to_postgres(sql))
 }
 SORTS_SEVERAL_PAGES = {  # only on PostgreSQL
-    f"outputs.feed_sources.{source}.{statement}"
+    f"changes.feed.{source}.{statement}"
     for source in ("FULL", "APPROVED")
     for statement in ("changes", "sizes")
 }
@@ -304,7 +304,7 @@ MANY = {
     "fetch unparsed": (apply.FETCH_UNPARSED, ["int8", "bytea"]),
     "fetch with versions": (apply.FETCH_WITH_VERSIONS, ["int8", "bytea"]),
     "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
-    "copy approved": (approved_view._COPY, ["int8", "bytea"]),
+    "copy approved": (rows._COPY, ["int8", "bytea"]),
     "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea", "int8"]),
 }
 

@@ -11,9 +11,9 @@ from gleanery.service.resources.history.reading import (
     Chain,
     ChainEnd,
     Limits,
+    VersionSearch,
     keep_whole,
 )
-from gleanery.service.resources.history.version_at import VersionSearch
 from gleanery.service.storage.paging import mutable_suffix
 
 LIMITS = Limits(keep_versions=20, keep_days=90, now=0)

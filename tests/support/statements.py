@@ -1,4 +1,4 @@
-"""All SQL statements of the storage package."""
+"""All SQL statements of the service."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from gleanery.service import storage
+from gleanery.service import admin, maintenance, resources, storage
 from gleanery.service.resources.changes.feed import FeedSource
-from gleanery.service.resources.outputs import search
+from gleanery.service.resources.outputs import search_statements
 from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.storage.database import Sql, Statement
 
@@ -26,18 +26,22 @@ _NO_QUERIES = (
 )  # they define tables and policies
 
 
-def storage_modules() -> Iterator[tuple[str, ModuleType]]:
-    """Every module of the storage package, by its name inside the package."""
-    for module in pkgutil.walk_packages(storage.__path__, "gleanery.service.storage."):
-        yield (
-            module.name.removeprefix("gleanery.service.storage."),
-            importlib.import_module(module.name),
-        )
+def modules_with_statements() -> Iterator[tuple[str, ModuleType]]:
+    """Every module that can have SQL, by its name without that of the storage or the resources."""
+    for package in (storage, resources, maintenance, admin):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            name = module.name.removeprefix("gleanery.service.")
+            yield (
+                name.removeprefix("storage.").removeprefix("resources."),
+                importlib.import_module(module.name),
+            )
 
 
 def page_statements() -> dict[tuple[str, ...], Sql]:
     """The statement of a page for each combination of filters."""
-    return {filters: search.statements(filters).items for filters in _combinations(FILTERS)}
+    return {
+        filters: search_statements.statements(filters).items for filters in _combinations(FILTERS)
+    }
 
 
 def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -46,7 +50,7 @@ def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def statements(engine: str) -> dict[str, str]:
-    """The text for one engine of every statement in the storage package, and of each search."""
+    """The text for one engine of every statement, and of each search."""
     return {
         name: getattr(sql, engine) if isinstance(sql, Sql) else sql
         for name, sql in all_statements().items()
@@ -54,22 +58,22 @@ def statements(engine: str) -> dict[str, str]:
 
 
 def all_statements() -> dict[str, Statement]:
-    """Every statement in the storage package, and each form of a page's statement."""
+    """Every statement, and each form of a page's statement."""
     found: dict[str, Statement] = {}
     for names, in_view in [
         *((names, False) for names in _combinations(FILTERS)),
         *((names, True) for names in [(), *((name,) for name in FILTERS_OF_VIEW), FILTERS_OF_VIEW]),
     ]:
         subject = f"{'+'.join(names) or 'all'}{' in the view' if in_view else ''}"
-        searched = search.statements(names, in_view)
+        searched = search_statements.statements(names, in_view)
         found[f"page of {subject}"] = searched.items
         found[f"sizes of {subject}"] = searched.sizes
         found[f"export of {subject}"] = searched.lines
         found[f"versions of {subject}"] = searched.versions
-        reversed_ = search.statements(names, in_view, search.NEWEST_FIRST)
+        reversed_ = search_statements.statements(names, in_view, search_statements.NEWEST_FIRST)
         found[f"newest sizes of {subject}"] = reversed_.sizes
         found[f"newest versions of {subject}"] = reversed_.versions
-    for module_name, module in storage_modules():
+    for module_name, module in modules_with_statements():
         if module_name in _NO_QUERIES:
             continue
         for name, value in vars(module).items():
@@ -87,7 +91,7 @@ def _parts(value: Any) -> dict[str, Any]:
         return {f"[{key}]": text for key, text in value.items()}
     if isinstance(value, FeedSource):
         return {f".{name}": text for name, text in value._asdict().items()}
-    if isinstance(value, search._Dialect):
+    if isinstance(value, search_statements._Dialect):
         return {}  # parts of statements
     if isinstance(value, (list, tuple)) and not isinstance(value, Sql):
         return {f"[{number}]": text for number, text in enumerate(value)}

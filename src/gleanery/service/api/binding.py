@@ -51,9 +51,6 @@ _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # how gzip and zstd begin
 _VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
 _MIN_VALUES = 100_000
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
-_ETAG = re.compile(rb'(W/)?"([\x21\x23-\x7e]*)"')
-_ETAGS = re.compile(rb"\s*%b(\s*,\s*%b)*\s*" % (_ETAG.pattern, _ETAG.pattern))
-_MAX_ETAGS = 10
 
 _MAX_PARAMETERS = 100  # more than any operation has
 _RECORDS_PER_STEP = 100  # enough for a fast check, few enough to stop soon after many problems
@@ -195,19 +192,6 @@ def idempotency_key(headers: Headers) -> str | None:
             )
         )
     return key.decode("ascii")
-
-
-def if_match(headers: Headers) -> tuple[str, ...] | None:
-    """Return the ETags of If-Match; None if the header is absent or matches every version."""
-    value = headers.get(b"if-match")
-    if value is None or value.strip() == b"*":
-        return None
-    tags = _ETAG.findall(value)
-    if not _ETAGS.fullmatch(value) or len(tags) > _MAX_ETAGS:
-        msg = f"expected an ETag in quotes, as it was sent, or at most {_MAX_ETAGS} with commas"
-        raise InvalidRequest(ErrorDetail(("header", "if-match"), msg, "etag"))
-    # A weak ETag never matches (RFC 9110).
-    return tuple(content.decode("ascii") for weakness, content in tags if not weakness)
 
 
 async def read_lines(

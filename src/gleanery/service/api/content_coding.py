@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncGenerator
 from functools import lru_cache
 
+from gleanery.service.api.context import memo_of
 from gleanery.service.api.operation import Operation
-from gleanery.service.api.request_state import memo_of
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.errors import Overloaded
 from gleanery.service.foundation.scheduling.fair_shares import FairThread

@@ -1,25 +1,254 @@
-"""The input of a handler: a validated request, what the service offers, and pages of lists."""
+"""What the API knows of a request: its state, its repetitions, and the input of its handler.
+
+The state is in ``request.state``, from the admission of a request to its end.
+
+A client that pages sends the same request many times, except for the cursor. A client that polls
+sends exactly the same one. The HTTP server recognises the headers; the memo recognises the target,
+so that a repetition is not parsed again. The memo is stored in the header block, so it ends with
+the connection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from gleanery.service.api.request_state import RequestState
+from gleanery.service.api import binding
+from gleanery.service.api.binding import BoundQuery
+from gleanery.service.api.operation import Handler, Operation
 from gleanery.service.api.response import Response
 from gleanery.service.api.services import Services
-from gleanery.service.foundation.scheduling.byte_limits import UnsentResponse, no_memory
+from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest
+from gleanery.service.foundation.scheduling.byte_limits import (
+    UNCOUNTED_BYTES,
+    ByteReservation,
+    UnsentBytes,
+    UnsentResponse,
+    no_memory,
+)
 from gleanery.service.foundation.scheduling.fair_shares import Slot
 from gleanery.service.foundation.security.tokens import Actor, Grant
-from gleanery.service.http import ClientDisconnected, Header, Request, unless_disconnected
+from gleanery.service.foundation.values.compression import Codec
+from gleanery.service.http import (
+    ClientDisconnected,
+    Header,
+    HeaderBlock,
+    Request,
+    unless_disconnected,
+)
 from gleanery.service.storage.database import Database
 from gleanery.service.storage.paging import ListPage, PageLimits
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")
 _NONE: Any = None
+_ETAG = re.compile(rb'(W/)?"([\x21\x23-\x7e]*)"')
+_ETAGS = re.compile(rb"\s*%b(\s*,\s*%b)*\s*" % (_ETAG.pattern, _ETAG.pattern))
+_MAX_ETAGS = 10
+_LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests do not wait
+# 18 digits are always below the maximum, so such a cursor is valid.
+_CURSOR = re.compile(rb"(?:.*&)?cursor=([1-9][0-9]{0,17})(?:&.*)?")
+_MAX_DIGITS = 18
+
+
+# --- state --------------------------------------------------------------------------------------
+
+
+class RequestState:
+    """Data about one request from its admission to its end."""
+
+    __slots__ = (
+        "admitted",
+        "body_bytes",
+        "bound",
+        "caller",
+        "cursor",
+        "idle_seconds",
+        "is_response_sent",
+        "organization",
+        "rate_limit_headers",
+        "received_bytes",
+        "sending",
+        "sent_bytes",
+        "slot",
+        "stored_outputs",
+        "token",
+        "unsent",
+    )
+
+    def __init__(self, caller: bytes) -> None:
+        self.caller = caller
+        """Digest of the Authorization header."""
+        self.slot: Slot | None = None
+        self.body_bytes: ByteReservation | None = None
+        """The bytes of the body in memory; None for a request without such a body."""
+        self.unsent: UnsentResponse | None = None
+        """The bytes of a large response in memory; None for a small one."""
+        self.bound: BoundRequest | None = None
+        """Set if the request repeats the previous one, except for the cursor."""
+        self.cursor = 0
+        """Cursor of such a request."""
+        self.rate_limit_headers: Sequence[Header] = ()
+        self.is_response_sent = False
+        """True if the response is written, at least to the write buffer."""
+        self.admitted = time.perf_counter()
+        self.idle_seconds = 0.0
+        """Seconds in which the request waited for its client, or for a change."""
+        self.organization: int | None = None
+        """Id for the log and the usage; None without a valid token or a valid link."""
+        self.token: int | None = None
+        """Id of the token, for the log."""
+        self.received_bytes = 0
+        """Bytes of the body that were read, before they are decompressed."""
+        self.sent_bytes = 0
+        """Bytes of the response's body, compressed if it is."""
+        self.stored_outputs = 0
+        """Outputs that the request has created or updated."""
+        self.sending: Sending | None = None
+        """A response that a batch has sent, and that the client has not read yet."""
+
+    def identify(self, grant: Grant) -> None:
+        """Note whose request it is, for the log and the usage."""
+        self.organization, self.token = grant.organization_id, grant.token_id
+
+    @property
+    def organization_id(self) -> int | None:
+        """The tenant that holds the slot."""
+        return None if self.slot is None else self.slot.organization_id
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Count the time in the context as time for which the service is not responsible."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.idle_seconds += time.perf_counter() - started
+
+    def unsent_response(self, limit: UnsentBytes) -> UnsentResponse:
+        """Return the bytes that the response holds; none at first."""
+        if self.unsent is None:
+            assert self.slot is not None
+            self.unsent = UnsentResponse(limit, self.slot.organization_id)
+        return self.unsent
+
+    def release(self) -> None:
+        """Release what the request holds of the limits that it shares with others."""
+        if self.unsent is not None:
+            self.unsent.release()
+        if self.body_bytes is not None:
+            self.body_bytes.release()
+        if self.slot is not None:
+            self.slot.release()
+            self.slot = None
+
+
+class Sending(NamedTuple):
+    """A response that is being sent, and what its record needs."""
+
+    response: Response
+    operation: str
+    """Name of the operation."""
+    request_id: bytes
+    started: float
+
+
+# --- repetitions --------------------------------------------------------------------------------
+
+
+class BoundRequest(NamedTuple):
+    """The operation of a request, and its arguments except for the body."""
+
+    operation: Operation
+    path: dict[str, str]
+    query: BoundQuery
+
+
+class RequestMemo:
+    """Cached results for requests with the same headers."""
+
+    __slots__ = (
+        "_around_cursor",
+        "_path",
+        "_query",
+        "bound",
+        "caller",
+        "codec",
+        "is_codec_known",
+    )
+
+    def __init__(self) -> None:
+        self.caller = b""
+        """Digest of the Authorization header; empty until the authenticator computes it."""
+        self.bound: BoundRequest | None = None
+        """The last request that was bound."""
+        self.codec: Codec | None = None
+        """Codec that the client accepts; valid if ``is_codec_known``."""
+        self.is_codec_known = False
+        self._path = self._query = b""
+        self._around_cursor: tuple[bytes, bytes] | None = None
+
+    def store(self, path: bytes, query: bytes, bound: BoundRequest) -> None:
+        self.bound, self._path, self._query = bound, path, query
+        self._around_cursor = None
+
+    def find_cursor(self, path: bytes, query: bytes) -> int | None:
+        """Return the cursor if the request differs from the stored one only in its cursor."""
+        if self.bound is None or path != self._path:
+            return None
+        if query == self._query:
+            return self.bound.query.cursor
+        if self._around_cursor is None:  # computed late: most headers are never sent again
+            self._around_cursor = _around_cursor(self._query)
+        before, after = self._around_cursor
+        if not (before and query.startswith(before) and query.endswith(after)):
+            return None
+        digits = query[len(before) : len(query) - len(after)]
+        if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MAX_DIGITS:
+            return None
+        return int(digits)
+
+
+def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
+    """Return the query before and after the cursor; empty if it has no cursor."""
+    found = _CURSOR.fullmatch(query)
+    if found is None:
+        return b"", b""
+    return query[: found.start(1)], query[found.end(1) :]
+
+
+def memo_of(block: HeaderBlock) -> RequestMemo:
+    """Return the memo of a header block; create it at the first request."""
+    memo: RequestMemo | None = block.memo
+    if memo is None:
+        memo = block.memo = RequestMemo()
+    return memo
+
+
+def bind_target(
+    operation: Operation, path: dict[str, str], request: Request
+) -> tuple[BoundQuery, int]:
+    """Return the query and its cursor. Remember them for requests that repeat this one."""
+    state: RequestState = request.state
+    if state.bound is not None:
+        return state.bound.query, state.cursor
+    binding.bind_path(path, operation.creates_resource)
+    query = BoundQuery()
+    if operation.query_model is not None:
+        query = binding.bind_query(operation.query_model, request.query)
+    if request.method == "GET":
+        memo = memo_of(request.header_block)
+        memo.store(request.path, request.query, BoundRequest(operation, path, query))
+    return query, query.cursor
+
+
+# --- the input of a handler ---------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -70,10 +299,7 @@ class RequestContext(Generic[Query, Body]):
         Raises Overloaded if there is none; the pipeline waits for it, and calls the handler of a
         GET again. Raises ClientDisconnected if nobody would read the response.
         """
-        if self.request.is_closed:
-            raise ClientDisconnected
-        if not self._unsent_response.try_grow(size):
-            raise no_memory(size)
+        _hold(self.request, self._unsent_response, size)
 
     async def wait_to_hold(self, size: int) -> None:
         """Wait for memory for the next part of a response. It replaces what the last part held.
@@ -92,6 +318,76 @@ class RequestContext(Generic[Query, Body]):
 
 
 AnyContext = RequestContext[Any, Any]
+
+
+async def bind_body(operation: Operation, context: AnyContext) -> Handler:
+    """Bind the body of a request. Return the handler for its media type."""
+    services, request = context.services, context.request
+    settings, headers = services.settings, request.headers
+    if operation.body is bytes:
+        file = binding.open_file(request)
+        context.body = binding.read_chunks(file, settings.max_file_bytes)
+        return operation.handler
+    body = binding.open_body(request)
+    body_bytes = ByteReservation(services.capacity.body_bytes, context.organization_id)
+    request.state.body_bytes = body_bytes
+    if operation.body is str:
+        context.body = await binding.read_body(body, settings.max_body_bytes, body_bytes)
+        return operation.handler
+    has_lines = operation.ndjson_handler is not None
+    known = [binding.Media.JSON] + [binding.Media.NDJSON] * has_lines
+    media = binding.parse_media_type(headers, *known)
+    if operation.accepts_idempotency_key:
+        context.idempotency_key = binding.idempotency_key(headers)
+    if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
+        context.body = binding.read_lines(body, settings.max_body_bytes, body_bytes)
+        return operation.ndjson_handler
+    max_bytes = operation.max_body_bytes or settings.max_body_bytes
+    text = await binding.read_body(body, min(max_bytes, settings.max_body_bytes), body_bytes)
+    limits = (settings.max_records, settings.max_json_values)
+    if operation.bind_json is not None:
+        bind: Callable[[], Any] = partial(operation.bind_json, text, *limits, context.query)
+    else:
+        bind = partial(binding.bind_body, operation.body, text, *limits)
+    if len(text) >= _LARGE_BODY_BYTES:
+        context.body = await services.computations.run(context.organization_id, bind)
+    else:
+        context.body = bind()
+    return operation.handler
+
+
+def parse_if_match(headers: Mapping[bytes, bytes]) -> tuple[str, ...] | None:
+    """Return the ETags of If-Match; None if the header is absent or matches every version."""
+    value = headers.get(b"if-match")
+    if value is None or value.strip() == b"*":
+        return None
+    tags = _ETAG.findall(value)
+    if not _ETAGS.fullmatch(value) or len(tags) > _MAX_ETAGS:
+        msg = f"expected an ETag in quotes, as it was sent, or at most {_MAX_ETAGS} with commas"
+        raise InvalidRequest(ErrorDetail(("header", "if-match"), msg, "etag"))
+    # A weak ETag never matches (RFC 9110).
+    return tuple(content.decode("ascii") for weakness, content in tags if not weakness)
+
+
+def hold_made_response(
+    request: Request, operation: Operation, limit: UnsentBytes, response: Response
+) -> Response:
+    """Hold memory for a response whose size was not known before. Raise as ``hold_response``."""
+    size, state = response.size, request.state
+    if size <= UNCOUNTED_BYTES or response.rest is not None or state.slot is None:
+        return response
+    unsent = state.unsent_response(limit)
+    # What is held can be an estimate. What a change reports is stored, so it must be sent.
+    if operation.method == "GET" and size > unsent.held + UNCOUNTED_BYTES:
+        _hold(request, unsent, size)
+    return response
+
+
+def _hold(request: Request, unsent: UnsentResponse, size: int) -> None:
+    if request.is_closed:
+        raise ClientDisconnected
+    if not unsent.try_grow(size):
+        raise no_memory(size)
 
 
 def api_url(base: str, *segments: str, query: Mapping[str, object]) -> str:

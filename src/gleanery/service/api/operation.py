@@ -1,21 +1,29 @@
-"""One row of the table that is the API: an operation with everything about it, and its example."""
+"""The rows of the table that is the API: operations with everything about them, and their routing.
+
+An operation has its route, handler, input, response, description and example. The router finds the
+operation of a method and path in a tree of path segments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel
 
 from gleanery.service.api.binding import BoundQuery
 from gleanery.service.api.response import Response
 from gleanery.service.api.services import Services
+from gleanery.service.foundation.errors import MethodNotAllowed, NotFound
 from gleanery.service.foundation.models import NoQuery
 from gleanery.service.storage.database import Page, PageRead
 
 Handler = Callable[[Any], Awaitable[Response]]
+_MAX_CACHED_PATH = 512
+_UPLOAD_ADVICE = "; curl -T sends PUT: add -X POST"
 SERVICE_URL = "https://gleanery.example.com"
 """Address in the examples. It is not that of a real service, where these links would get 404."""
 
@@ -155,3 +163,75 @@ class Resource:
     operations: tuple[Operation, ...] = ()
     console_operations: tuple[Operation, ...] = ()
     """Operations of the console. They are not a part of the public API and may change."""
+
+
+# --- routing ------------------------------------------------------------------------------------
+
+
+class Match(NamedTuple):
+    """Operation of a request, with its path parameters."""
+
+    operation: Operation
+    path: dict[str, str]
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.parameter: tuple[str, _Node] | None = None
+        self.operations: dict[str, Operation] = {}
+
+    def child(self, segment: str) -> _Node:
+        if not segment.startswith("{"):
+            return self.children.setdefault(segment, _Node())
+        if self.parameter is None:
+            self.parameter = (segment[1:-1], _Node())
+        return self.parameter[1]
+
+
+class Router:
+    """Finds operations by the encoded path, so that an encoded slash stays in its segment."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._root = _Node()
+        for operation in operations:
+            node = self._root
+            for segment in operation.path.split("/"):
+                node = node.child(segment)
+            node.operations[operation.method] = operation
+            if operation.method == "GET":
+                node.operations["HEAD"] = operation
+        self._cached_find = lru_cache(maxsize=4096)(self._find)
+
+    def find(self, method: str, raw_path: bytes) -> Match:
+        """Return the operation and the path parameters, which callers must not change."""
+        find = self._cached_find if len(raw_path) <= _MAX_CACHED_PATH else self._find
+        return find(method, raw_path)
+
+    def _find(self, method: str, raw_path: bytes) -> Match:
+        node = parent = self._root
+        parameters = {}
+        for segment in raw_path.decode("latin-1").split("/"):
+            child = node.children.get(segment)
+            if child is None:
+                if node.parameter is None:
+                    raise _no_route(raw_path)
+                name, child = node.parameter
+                # Binding rejects text that is not UTF-8, after the authentication.
+                parameters[name] = unquote_to_bytes(segment).decode("utf-8", "surrogateescape")
+            parent, node = node, child
+        if not node.operations:
+            raise _no_route(raw_path)
+        is_last_empty = raw_path.endswith(b"/") and bool(parameters)
+        if is_last_empty and (parent.operations or method not in node.operations):
+            raise _no_route(raw_path)
+        if method not in node.operations:
+            is_upload = method == "PUT" and "POST" in node.operations
+            raise MethodNotAllowed(node.operations, _UPLOAD_ADVICE if is_upload else "")
+        return Match(node.operations[method], parameters)
+
+
+def _no_route(raw_path: bytes) -> NotFound:
+    has_slash = raw_path.endswith(b"/")
+    advice = "remove the slash at the end of the path" if has_slash else "see /docs"
+    return NotFound(msg=f"This route does not exist: {advice}")

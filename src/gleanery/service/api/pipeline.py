@@ -1,32 +1,77 @@
 """The request pipeline: runs the stages of each request.
 
-The stages are: admit, route, authenticate, bind, handle, respond.
+Theory of operation
+    A request passes these stages. A plain function runs the first two, and a task the others.
+
+    ::
+
+        admit       a slot in the limits of the process, or a rejection without a task
+        schedule    a task, or a read batch for a small page that repeats an earlier request
+        route       the operation of the method and path
+        authenticate    the grant of the caller, its scopes, and one more request of its token
+        bind        path, query and body as the operation declares them
+        handle      the handler, and memory for its response
+        respond     content coding, sending, and the record in logs and metrics
+
+    A read batch skips the stages whose result is known from the earlier request. It reads the pages
+    of one scheduler round together. Then ``_respond_in_batch`` does the rest without waiting. If it
+    cannot, it leaves the request as it is, and a task handles it from the start.
+
+    Invariants:
+
+    - What a request holds (slot, body, unsent bytes) is in its state, and is released once: by
+      ``handle``, by the batch, or by ``abandon``.
+    - Each request is counted once for the rate limit, and recorded once, whichever way it takes.
+    - Nothing waits before a slot is assigned. A rejection costs no task and no statement.
+    - An error before the first byte becomes a response. After it, the connection closes.
+
+    ::
+
+        admit                              handle
+          ├─ _send_at_once (rejection)       ├─ _handle
+          └─ _schedule                       │   ├─ _route
+              ├─ request.start ─► handle     │   ├─ _call: _authenticate, bind_target, bind_body
+              └─ ReadBatches.add             │   │   └─ _call_handler
+                  └─ _respond_in_batch       │   ├─ _compress
+                      └─ _begin              │   └─ _begin, _complete
+                                             └─ _complete, after a batch has begun
+
+See ``docs/overload.md`` and ``docs/decisions/0032-read-batching.md``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gleanery.service.api import binding, content_coding
-from gleanery.service.api.context import AnyContext, RequestContext
+from gleanery.service.api.context import (
+    AnyContext,
+    RequestContext,
+    RequestState,
+    Sending,
+    bind_body,
+    bind_target,
+    hold_made_response,
+    memo_of,
+    parse_if_match,
+)
 from gleanery.service.api.cross_origin import PREFLIGHT_RESPONSE, CrossOrigin
-from gleanery.service.api.operation import Handler, Operation
+from gleanery.service.api.operation import Handler, Operation, Router
 from gleanery.service.api.read_batches import ReadBatches
-from gleanery.service.api.request_state import BoundRequest, RequestState, memo_of
 from gleanery.service.api.response import (
     Response,
     as_service_error,
     for_error,
     internal_error,
+    log_truncated,
+    log_unavailable,
     respond,
     send_rest,
 )
-from gleanery.service.api.routing import Router
 from gleanery.service.api.services import Services, require_scopes
 from gleanery.service.foundation.errors import (
     BodyTooLarge,
@@ -38,8 +83,6 @@ from gleanery.service.foundation.errors import (
 )
 from gleanery.service.foundation.observability.telemetry import CLIENT_DISCONNECTED, request_id_of
 from gleanery.service.foundation.scheduling.byte_limits import (
-    UNCOUNTED_BYTES,
-    ByteReservation,
     no_memory,
 )
 from gleanery.service.foundation.scheduling.fair_shares import Slot
@@ -48,7 +91,7 @@ from gleanery.service.foundation.values.compression import Codec
 from gleanery.service.http import ClientDisconnected, HttpError, Request
 
 if TYPE_CHECKING:
-    from gleanery.service.api.rate_limits import RateLimiter
+    from gleanery.service.api.rate_limits import RateLimiter, RateLimitState
 
 _log = logging.getLogger("gleanery")
 
@@ -58,7 +101,6 @@ UNMATCHED = "unmatched"
 _NO_TENANT = 0
 _STOPPED = 503
 _USES_DATABASE = (b"/v1/", b"/console/api/")
-_LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
 _OVERLOADED_RESPONSE = for_error(_OVERLOADED)
 
@@ -72,6 +114,8 @@ class RequestPipeline:
         self._rate_limiter = services.rate_limiter
         self._cross_origin = CrossOrigin.from_settings(services.settings, operations)
         self._send_response = respond if self._cross_origin is None else self._cross_origin.respond
+        self._record = services.telemetry.record
+        self._unsent_bytes = services.capacity.unsent_bytes
         self._router = Router(operations)
         self._always_admitted = {
             operation.path.encode() for operation in operations if operation.always_admit
@@ -102,7 +146,7 @@ class RequestPipeline:
         )
 
     def abandon(self, request: Request) -> None:
-        """Releases what a request holds that will not be handled."""
+        """Release what a request holds that will not be handled."""
         state: RequestState | None = request.state
         if state is not None:
             state.release()
@@ -111,9 +155,8 @@ class RequestPipeline:
         if self._cross_origin is not None and self._cross_origin.is_preflight(request):
             request.state = RequestState(b"")
             answer = partial(self._send_at_once, request, PREFLIGHT_RESPONSE)
-            self._services.capacity.scheduler.defer_rejection(
-                answer
-            )  # so that a flood of them slows down
+            # It waits as rejections do, so that a flood of them slows down.
+            self._services.capacity.scheduler.defer_rejection(answer)
             return
         memo = memo_of(request.header_block)
         if not memo.caller:
@@ -188,8 +231,7 @@ class RequestPipeline:
         try:
             self._send_response(request, response, request_id, request.state.rate_limit_headers)
         finally:
-            telemetry = self._services.telemetry
-            telemetry.record(request, UNMATCHED, request_id, response.status, started)
+            self._record(request, UNMATCHED, request_id, response.status, started)
 
     def shutdown(self) -> None:
         self._services.database.stop_subscriptions()
@@ -199,66 +241,12 @@ class RequestPipeline:
     async def handle(self, request: Request) -> None:
         state: RequestState = request.state
         try:
-            if state.is_response_sent:
-                await self._finish_batched(request, state)
-            else:
+            if not state.is_response_sent:
                 await self._handle(request, state)
+            elif state.sending is not None:  # else the client left before a batch responded
+                await self._complete(request, state.sending)
         finally:
             state.release()
-
-    def _respond_in_batch(
-        self, request: Request, grant: Grant, response: Response, started: float
-    ) -> None:
-        """Send a page that a batch has read, if that needs neither a thread nor more memory.
-
-        Otherwise, or if the rate limit is reached, a task handles the request as usual.
-        """
-        state: RequestState = request.state
-        assert state.bound is not None
-        operation = state.bound.operation
-        if response.size > UNCOUNTED_BYTES:
-            unsent = state.unsent_response(self._services.capacity.unsent_bytes)
-            if not unsent.try_grow(response.size):
-                return
-        codec = content_coding.requested_codec(request.header_block, operation)
-        if codec is not None:
-            if content_coding.is_large(response):
-                return
-            response = content_coding.compress_small(response, codec)
-        if self._rate_limiter is not None:
-            counted = self._rate_limiter.count_in_process(grant.token_id)
-            if counted.is_exceeded:
-                return
-            state.rate_limit_headers = counted.headers
-        state.identify(grant)
-        request_id = request_id_of(request.headers)
-        status = response.status
-        try:
-            self._send_response(request, response, request_id, state.rate_limit_headers)
-            state.is_response_sent = True
-        except ClientDisconnected:
-            status = CLIENT_DISCONNECTED
-            raise
-        finally:
-            if state.is_response_sent and request.is_write_paused:
-                state.unrecorded = operation.name, request_id, status, started
-            else:
-                telemetry = self._services.telemetry
-                telemetry.record(request, operation.name, request_id, status, started)
-
-    async def _finish_batched(self, request: Request, state: RequestState) -> None:
-        """Wait until the client has read a response that a batch has sent, and record it."""
-        if state.unrecorded is None:  # the client was gone before
-            return
-        name, request_id, status, started = state.unrecorded
-        try:
-            with state.idle():
-                await request.drain()
-        except ClientDisconnected:
-            status = CLIENT_DISCONNECTED
-            raise
-        finally:
-            self._services.telemetry.record(request, name, request_id, status, started)
 
     async def _handle(self, request: Request, state: RequestState) -> None:
         started = time.perf_counter()
@@ -272,8 +260,7 @@ class RequestPipeline:
             if codec is not None:
                 response = await self._compress(operation, request, response, codec)
         except ClientDisconnected:
-            telemetry = self._services.telemetry
-            telemetry.record(request, name, request_id, CLIENT_DISCONNECTED, started)
+            self._record(request, name, request_id, CLIENT_DISCONNECTED, started)
             raise
         except HttpError as error:
             response = for_error(as_service_error(error))
@@ -281,7 +268,9 @@ class RequestPipeline:
             response = self._response_to(error, request_id)
         except Exception as error:
             response = await self._response_to_unexpected(error, request_id)
-        await self._send(request, response, name, request_id, started)
+        sending = Sending(response, name, request_id, started)
+        if not self._begin(request, sending):
+            await self._complete(request, sending)
 
     async def _compress(
         self, operation: Operation, request: Request, response: Response, codec: Codec
@@ -301,7 +290,7 @@ class RequestPipeline:
 
     def _response_to(self, error: GleaneryError, request_id: bytes) -> Response:
         if isinstance(error, Unavailable):
-            _log_unavailable(error, request_id)
+            log_unavailable(error, request_id)
         return for_error(error)
 
     def _route(self, request: Request, state: RequestState) -> tuple[Operation, dict[str, str]]:
@@ -326,8 +315,8 @@ class RequestPipeline:
             if operation.needs_session and grant.session is None:
                 raise no_session()
             if self._rate_limiter is not None:
-                await self._count(self._rate_limiter, token_id, state)
-        query, cursor = self._bind(operation, path, request, state)
+                _apply_rate_limit(state, await self._rate_limiter.count(token_id))
+        query, cursor = bind_target(operation, path, request)
         context: AnyContext = RequestContext(
             self._services,
             organization_id,
@@ -342,10 +331,10 @@ class RequestPipeline:
         )
         handler = operation.handler
         if operation.accepts_if_match:
-            context.if_match = binding.if_match(request.headers)
+            context.if_match = parse_if_match(request.headers)
         if operation.body is not None:
             try:
-                handler = await self._bind_body(operation, context)
+                handler = await bind_body(operation, context)
             except BodyTooLarge as error:
                 if operation.ndjson_handler is None:
                     raise
@@ -361,7 +350,9 @@ class RequestPipeline:
         Reads that are audited are then recorded twice.
         """
         try:
-            return self._hold_response(operation, context, await handler(context))
+            return hold_made_response(
+                context.request, operation, self._unsent_bytes, await handler(context)
+            )
         except Overloaded as error:
             needed_bytes = error.needed_bytes
             if not needed_bytes or operation.method != "GET":
@@ -372,22 +363,6 @@ class RequestPipeline:
             raise no_memory() from None
         return await handler(context)
 
-    def _hold_response(
-        self, operation: Operation, context: AnyContext, response: Response
-    ) -> Response:
-        """Hold memory for a response whose size was not known before. Raises Overloaded."""
-        size = response.size
-        if size <= UNCOUNTED_BYTES or response.rest is not None:
-            return response
-        state: RequestState = context.request.state
-        if state.slot is None:
-            return response
-        unsent = state.unsent_response(self._services.capacity.unsent_bytes)
-        # What is held can be an estimate. What a change reports is stored, so it must be sent.
-        if operation.method == "GET" and size > unsent.held + UNCOUNTED_BYTES:
-            context.hold_response(size)
-        return response
-
     async def _authenticate(self, request: Request, scopes: Sequence[str]) -> Grant:
         """Return the grant of the caller, who is known to the log even if a scope is missing."""
         state: RequestState = request.state
@@ -396,89 +371,70 @@ class RequestPipeline:
         require_scopes(grant, scopes)
         return grant
 
-    async def _count(self, rate_limiter: RateLimiter, token_id: int, state: RequestState) -> None:
-        counted = await rate_limiter.count(token_id)
-        state.rate_limit_headers = counted.headers
-        if counted.is_exceeded:
-            raise RateLimited(counted.seconds)
+    # --- responding -------------------------------------------------------------------------------
 
-    def _bind(
-        self, operation: Operation, path: dict[str, str], request: Request, state: RequestState
-    ) -> tuple[binding.BoundQuery, int]:
-        """Return the query and its cursor; remembers them for requests that repeat this one."""
-        if state.bound is not None:
-            return state.bound.query, state.cursor
-        binding.bind_path(path, operation.creates_resource)
-        query = binding.BoundQuery()
-        if operation.query_model is not None:
-            query = binding.bind_query(operation.query_model, request.query)
-        if request.method == "GET":
-            memo = memo_of(request.header_block)
-            memo.store(request.path, request.query, BoundRequest(operation, path, query))
-        return query, query.cursor
-
-    async def _bind_body(self, operation: Operation, context: AnyContext) -> Handler:
-        """Binds the body; returns the handler for its media type."""
-        settings, request = self._services.settings, context.request
-        headers = request.headers
-        if operation.body is bytes:
-            file = binding.open_file(request)
-            context.body = binding.read_chunks(file, settings.max_file_bytes)
-            return operation.handler
-        body = binding.open_body(request)
-        body_bytes = ByteReservation(self._services.capacity.body_bytes, context.organization_id)
-        request.state.body_bytes = body_bytes
-        if operation.body is str:
-            context.body = await binding.read_body(body, settings.max_body_bytes, body_bytes)
-            return operation.handler
-        known = [binding.Media.JSON] + [binding.Media.NDJSON] * (
-            operation.ndjson_handler is not None
-        )
-        media = binding.parse_media_type(headers, *known)
-        if operation.accepts_idempotency_key:
-            context.idempotency_key = binding.idempotency_key(headers)
-        if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
-            context.body = binding.read_lines(body, settings.max_body_bytes, body_bytes)
-            return operation.ndjson_handler
-        max_bytes = operation.max_body_bytes or settings.max_body_bytes
-        text = await binding.read_body(body, min(max_bytes, settings.max_body_bytes), body_bytes)
-        limits = (settings.max_records, settings.max_json_values)
-        if operation.bind_json is not None:
-            bind: Callable[[], Any] = partial(operation.bind_json, text, *limits, context.query)
-        else:
-            bind = partial(binding.bind_body, operation.body, text, *limits)
-        is_large = len(text) >= _LARGE_BODY_BYTES
-        if is_large:
-            context.body = await self._services.computations.run(context.organization_id, bind)
-        else:
-            context.body = bind()
-        return operation.handler
-
-    async def _send(
-        self, request: Request, response: Response, name: str, request_id: bytes, started: float
+    def _respond_in_batch(
+        self, request: Request, grant: Grant, response: Response, started: float
     ) -> None:
+        """Send a page that a batch has read, if that needs neither a thread nor more memory.
+
+        Otherwise, or if the rate limit is reached, a task handles the request as usual. Only a
+        request that is sent is counted, because the task would count it again.
+        """
         state: RequestState = request.state
+        assert state.bound is not None
+        operation = state.bound.operation
+        codec = content_coding.requested_codec(request.header_block, operation)
+        if codec is not None and content_coding.is_large(response):
+            return
+        state.identify(grant)
+        try:
+            hold_made_response(request, operation, self._unsent_bytes, response)
+            if codec is not None:
+                response = content_coding.compress_small(response, codec)
+            if self._rate_limiter is not None:
+                _apply_rate_limit(state, self._rate_limiter.count_in_process(grant.token_id))
+        except (ClientDisconnected, Overloaded, RateLimited):
+            return
+        sending = Sending(response, operation.name, request_id_of(request.headers), started)
+        if not self._begin(request, sending):  # the write buffer has the body
+            state.sending = sending._replace(response=response._replace(body=b"", more=()))
+
+    def _begin(self, request: Request, sending: Sending) -> bool:
+        """Send a response, except for the rest of a long body. Return True if that is all.
+
+        A response that is complete is recorded, and so is one that fails.
+        """
+        state: RequestState = request.state
+        response, name, request_id, started = sending
         if state.unsent is not None and response.rest is None:
             state.unsent.resize(response.size)
-        status = response.status
+        status, is_all = response.status, True
         try:
             self._send_response(request, response, request_id, state.rate_limit_headers)
-            if request.is_write_paused or response.rest is not None:
-                with state.idle():
-                    await request.drain()
-                    await send_rest(request, response)
-        except ClientDisconnected:
-            status = CLIENT_DISCONNECTED
-            raise
-        except asyncio.CancelledError:  # the service stops, and waits no longer
-            status = _STOPPED
-            raise
-        except Exception as error:
-            # The connection is closed, so that the client notices the truncated response.
-            status = _log_truncated(error, request_id)
+            state.is_response_sent = True
+            is_all = response.rest is None and not request.is_write_paused
+        except BaseException as error:
+            status = _status_after(error, request_id)
             raise
         finally:
-            self._services.telemetry.record(request, name, request_id, status, started)
+            if is_all:
+                self._record(request, name, request_id, status, started)
+        return is_all
+
+    async def _complete(self, request: Request, sending: Sending) -> None:
+        """Send the rest of a body as fast as the client reads it, and record the request."""
+        response, name, request_id, started = sending
+        status = response.status
+        try:
+            with request.state.idle():
+                await request.drain()
+                await send_rest(request, response)
+        except BaseException as error:
+            status = _status_after(error, request_id)
+            raise
+        finally:
+            self._record(request, name, request_id, status, started)
 
 
 def _response_at_once(answer: GleaneryError | Response) -> Response:
@@ -487,28 +443,18 @@ def _response_at_once(answer: GleaneryError | Response) -> Response:
     return _OVERLOADED_RESPONSE if answer is _OVERLOADED else for_error(answer)
 
 
-def _log_truncated(error: Exception, request_id: bytes) -> int:
-    """Log why a response has no end. Return the status for the request log."""
-    status = 500
-    if isinstance(error, GleaneryError):
-        status = for_error(error).status
-    is_known = isinstance(error, Overloaded) or (
-        isinstance(error, Unavailable) and error.reason is not None
-    )
-    reason = error.reason if isinstance(error, Unavailable) and error.reason else str(error)
-    _log.error(
-        "response truncated",
-        extra={"request_id": request_id.decode(), "reason": reason},
-        exc_info=None if is_known else error,
-    )
-    return status
+def _apply_rate_limit(state: RequestState, counted: RateLimitState) -> None:
+    """Note the headers for the response. Raise RateLimited if the limit is reached."""
+    state.rate_limit_headers = counted.headers
+    if counted.is_exceeded:
+        raise RateLimited(counted.seconds)
 
 
-def _log_unavailable(error: Unavailable, request_id: bytes) -> None:
-    """Log the reason in one line, and a traceback only if the cause is not a known one."""
-    is_known = error.reason is not None or error.__cause__ is None
-    _log.warning(
-        "unavailable",
-        extra={"request_id": request_id.decode(), "reason": error.reason or str(error)},
-        exc_info=None if is_known else error,
-    )
+def _status_after(error: BaseException, request_id: bytes) -> int:
+    """Return the status for the request log after a response that has not been sent completely."""
+    if isinstance(error, ClientDisconnected):
+        return CLIENT_DISCONNECTED
+    if not isinstance(error, Exception):
+        return _STOPPED  # the service stops, and waits no longer
+    # The connection is closed, so that the client notices the truncated response.
+    return log_truncated(error, request_id)

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from gleanery.service.api.request_state import BoundRequest, RequestState
+from gleanery.service.api.context import BoundRequest, RequestState
 from gleanery.service.api.response import Response
 from gleanery.service.api.services import Services
 from gleanery.service.foundation.security.tokens import Grant

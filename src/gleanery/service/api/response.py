@@ -5,6 +5,7 @@ Each error has a status, headers and a body.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from gleanery.service.foundation.values import json_text
 from gleanery.service.foundation.values.compression import Codec
 from gleanery.service.http import Header, Request
 
+_log = logging.getLogger("gleanery")
 _JSON = b"application/json"
 _OK, _NO_CONTENT, _NOT_MODIFIED = 200, 204, 304
 _NOSNIFF, _VARY = (b"x-content-type-options", b"nosniff"), (b"vary", b"accept-encoding")
@@ -266,3 +268,30 @@ def _challenge(error: errors.Unauthenticated) -> bytes:
     if error.is_token_invalid:
         challenge += f', error="invalid_token", error_description="{error}"'
     return challenge.encode("ascii")
+
+
+def log_truncated(error: Exception, request_id: bytes) -> int:
+    """Log why a response has no end. Return the status for the request log."""
+    status = 500
+    if isinstance(error, errors.GleaneryError):
+        status = for_error(error).status
+    is_known = isinstance(error, errors.Overloaded) or (
+        isinstance(error, errors.Unavailable) and error.reason is not None
+    )
+    reason = error.reason if isinstance(error, errors.Unavailable) and error.reason else str(error)
+    _log.error(
+        "response truncated",
+        extra={"request_id": request_id.decode(), "reason": reason},
+        exc_info=None if is_known else error,
+    )
+    return status
+
+
+def log_unavailable(error: errors.Unavailable, request_id: bytes) -> None:
+    """Log the reason in one line, and a traceback only if the cause is not a known one."""
+    is_known = error.reason is not None or error.__cause__ is None
+    _log.warning(
+        "unavailable",
+        extra={"request_id": request_id.decode(), "reason": error.reason or str(error)},
+        exc_info=None if is_known else error,
+    )

@@ -19,8 +19,8 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.history import expiry
-from gleanery.service.resources.outputs import approved_view, bulk_jobs, mutations
+from gleanery.service.resources.history import storing
+from gleanery.service.resources.outputs import bulk_jobs, mutations, rows
 from gleanery.service.storage import group_lock, metadata
 from gleanery.service.storage.database import Database, Engine, Transaction
 
@@ -61,7 +61,7 @@ async def complete_restore(
         await run()
     restore_time = await engine.write(partial(_begin_restore, last_change, clock))
     for database in tenants:
-        await expiry.delete_of_all_deleted(database)  # their tombstones are deleted next
+        await storing.delete_of_all_deleted(database)  # their tombstones are deleted next
         await database.write(partial(_move_groups, restore_time))
     resent = await _resend_outputs(tenants, restore_time, clock, progress)
     await metadata.store_identity(engine)
@@ -135,6 +135,6 @@ async def _resend_approved_versions(
     name: str, until_seq: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
     locked = await group_lock.lock(transaction, name, clock)
-    count = await approved_view.resend_copies(locked, until_seq)
+    count = await rows.resend_copies(locked, until_seq)
     await locked.commit_counts()
     return count

@@ -15,7 +15,7 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.changes import feed
 from gleanery.service.resources.fields import scrapes
 from gleanery.service.resources.files import cleanup
-from gleanery.service.resources.history import expiry
+from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import bulk_jobs, mutations
 from gleanery.service.resources.sessions import leases
 from gleanery.service.storage import group_lock, idempotency, paging
@@ -67,7 +67,7 @@ async def sweep(
     failures = []
     tasks = [
         *await bulk_jobs.unfinished(engine, clock),
-        *await expiry.pending_expirations(engine, clock, now),
+        *await storing.pending_expirations(engine, clock, now),
     ]
     if now is not None:
         tasks += await _deletions(engine, blobs, clock, keep, now)

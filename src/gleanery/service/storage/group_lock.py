@@ -24,7 +24,7 @@ DEFAULT_KEEP_VERSIONS = 20
 DEFAULT_KEEP_DAYS = 90
 """Days for which a group keeps an earlier version."""
 IDENTITY_FORMAT = 2
-"""The identity format of new groups; see ``outputs.hashes``."""
+"""The identity format of new groups; see ``outputs.elements``."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
 # Both statements lock the group's row, so transactions on one group commit in the order in which
 # they get the lock.

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""Changes: the feed of creations, updates and deletions of a group."""

@@ -1,14 +1,45 @@
 """The change feed: creations, updates and deletions of a group, in the order of commit.
 
-There is a feed of all outputs and one of the approved view. Both use numbers of one order.
+Theory of operation
+    There is a feed of all outputs and one of the approved view. Both use numbers of one order. An
+    output is in a feed once, at its last change and as it is now. A deletion is in it as a
+    tombstone. Each change has a cursor, and a client that continues from it misses nothing.
 
-Tombstones are purged after some time. A cursor from before the last purge could hide a deletion, so
-it is rejected. So is a cursor from before a restore, because its client may have seen data that was
-lost. A client that starts at 0 also passes such sequence numbers while it catches up with the old
-outputs. Its cursors say that it is catching up, and on which day it started.
+    The position of a client is in one of two states (``outputs.positions``):
 
-Each change has a cursor, too. A client that continues from it misses nothing. It gets no change
-twice, unless it is catching up and stopped inside a millisecond.
+    - It follows: the cursor is the sequence number of the last change that it has.
+    - It catches up: it started at 0 after tombstones were purged. Its cursors hold the day on which
+      it started, and a position with the resolution of a millisecond. It follows as soon as it
+      passes the start of that day.
+
+    Invariants:
+
+    - Sequence numbers grow with the order of commit, because writers hold the lock of the group. So
+      no change appears later behind a cursor.
+    - Tombstones are purged after some time. A client that follows from before the last purge could
+      miss a deletion, so its cursor is rejected (``CursorExpired``). The same applies to a restore,
+      because such a client may have seen data that was lost.
+    - A client that catches up has seen no output that was deleted before it started. So it may pass
+      purged numbers. Its cursor is rejected if a purge reaches the day on which it started.
+    - A purge can run during the read, so the position is checked before and after it.
+    - Nobody gets a change twice, except for a client that catches up and stops inside a
+      millisecond. Therefore a feed for such a client ends with a whole millisecond.
+    - One statement reads all tables of a feed, because an output can move between them.
+
+    ::
+
+        handlers
+          └─ read_feed
+              ├─ _read_group, _check           is the cursor still valid?
+              ├─ _read_changes                 a small feed: one statement
+              │   └─ _read_large_feed          sizes, then changes in chunks of about a megabyte
+              ├─ _with_whole_millisecond, _without_returned    for a client that catches up
+              ├─ _with_fields                  what each update has changed, if it is wanted
+              └─ _render_chunks
+        maintenance
+          └─ pending_purges                    deletes tombstones, and moves the limit of cursors
+
+See ``docs/decisions/0095-every-change-has-a-cursor.md`` and ``0150-both-feeds-have-one-order.md``.
 """
 
 from __future__ import annotations
@@ -23,8 +54,8 @@ from gleanery.service.foundation.errors import CursorExpired, no_group
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.changes.models import ChangeQuery
-from gleanery.service.resources.history import expiry
-from gleanery.service.resources.history.update_fields import FieldReader, Update
+from gleanery.service.resources.history import storing
+from gleanery.service.resources.history.field_changes import FieldReader, Update
 from gleanery.service.resources.outputs.models import View
 from gleanery.service.resources.outputs.positions import Position
 from gleanery.service.storage import metadata, paging
@@ -32,7 +63,7 @@ from gleanery.service.storage.database import Database, Engine, Row, Sql, Transa
 from gleanery.service.storage.paging import Hold, hold_nothing
 
 _DELETED_OUTPUT = b'{"id":%d,"output_id":"%s","root_job_id":%s}'
-_FRAME_BYTES = 300  # of a change, beside its output, the group's name and the job's name
+_FRAME_BYTES = 300  # of a change, in addition to its output, the group's name and the job's name
 _NO_LIMIT = 2**62
 _MAX_SEQ = 2**63 - 1
 _CHUNK = 1000
@@ -71,31 +102,33 @@ async def read_feed(
 ) -> Feed:
     """Read the changes after the cursor, oldest first. An output appears once, as it is now."""
     source = BY_VIEW[query.view]
-    group_id, purged, clock, restored = await _read_group(database, source, group)
+    state = await _read_group(database, source, group)
     known = Position.from_cursor(cursor, now)
     start = _not_before(known, query.changed_after)
     parameter = "cursor" if start == known else "changed_after"
-    position = _check(start, purged, restored, now, parameter)
+    position = _check(start, state, now, parameter)
     if query.diff == "true":
         max_bytes //= 2  # the other half is for the changed fields
-    part = _Part(database, source, group_id, position.seq, _MAX_SEQ, query.limit)
+    part = _Part(database, source, state.group_id, position.seq, _MAX_SEQ, query.limit)
     found = await _read_changes(part, max_bytes, _frame_bytes(group), hold)
     found = await _with_whole_millisecond(part, position, found, hold)
     if position.started is not None:
         found = _without_returned(found)
     # A purge may have run since the first check, so the position is checked again after the read.
-    _, purged, _, restored = await _read_group(database, source, group)
-    _check(position, purged, restored, now, parameter)
+    _check(position, await _read_group(database, source, group), now, parameter)
     if found.has_more:
         end = position.at(found.last_seq)
-    else:  # the client has everything up to the clock, which was read before the changes
-        end = Position(max(found.last_seq if found.chunks else known.seq, clock))
+    else:  # the client has everything up to this number, which was read before the changes
+        end = Position(max(found.last_seq if found.chunks else known.seq, state.last_seq))
     if query.diff == "true":
-        reader = FieldReader(database, computations, group, group_id, position.seq, max_bytes, now)
+        reader = FieldReader(
+            database, computations, group, state.group_id, position.seq, max_bytes, now
+        )
         found = await _with_fields(found, reader)
     parts = await _render_chunks(found, position, end, group)
     first_seq = found.chunks[0][0][0] if found.chunks else None
-    return Feed(parts, end.cursor, found.has_more, first_seq, is_beyond_end=known.seq > clock)
+    is_beyond_end = known.seq > state.last_seq
+    return Feed(parts, end.cursor, found.has_more, first_seq, is_beyond_end)
 
 
 class _Found(NamedTuple):
@@ -158,7 +191,7 @@ async def _read_large_feed(
 ) -> _Found:
     """Read the sizes of the changes, and then as many changes as fit, in chunks.
 
-    Other requests run between two chunks. An output that changes meanwhile is in the next feed.
+    Other requests run between two chunks. An output that changes in between is in the next feed.
     Therefore there is a next feed if a change is missing.
     """
     rows = await part._replace(limit=part.limit + 1).read(part.source.sizes)
@@ -225,11 +258,22 @@ def _with_text(row: Row, fields: bytes | None) -> Row:
     return row if fields is None else (seq, created_seq, item + b',"fields":' + fields, *rest)
 
 
-async def _read_group(database: Database, source: FeedSource, group: str) -> Row:
+class _GroupState(NamedTuple):
+    """The row of a group, with what decides about cursors."""
+
+    group_id: int
+    purged_seq: int
+    """Sequence number of the last tombstone that was purged."""
+    last_seq: int
+    restored: str | None
+    """Time of the last restore of the service; None without one."""
+
+
+async def _read_group(database: Database, source: FeedSource, group: str) -> _GroupState:
     rows = await database.read(source.group, database.organization_id, group)
     if not rows:
         raise no_group()
-    return rows[0]
+    return _GroupState(*rows[0])
 
 
 def _not_before(position: Position, changed_after: int | None) -> Position:
@@ -239,14 +283,12 @@ def _not_before(position: Position, changed_after: int | None) -> Position:
     return Position(changed_after - 1, position.started)
 
 
-def _check(
-    position: Position, purged: int, restored: str | None, now: int, parameter: str
-) -> Position:
+def _check(position: Position, group: _GroupState, now: int, parameter: str) -> Position:
     """Return the position. Raise CursorExpired if its client could miss a deletion."""
-    restore_time = int(restored or 0)
+    restore_time = int(group.restored or 0)
     if position == Position(0):  # no output is older than the restore
-        return Position(0, now - now % _DAY) if purged > restore_time else position
-    if (position.started or position.seq) < max(purged, restore_time):
+        return Position(0, now - now % _DAY) if group.purged_seq > restore_time else position
+    if (position.started or position.seq) < max(group.purged_seq, restore_time):
         raise CursorExpired(parameter)
     return position
 
@@ -322,12 +364,15 @@ async def _purge(
         if purged:
             await transaction.fetch(source.set_purged, *group_key, max(row[0] for row in purged))
         if source is FULL:
-            await expiry.delete_with_tombstones(transaction, purged)
+            deleted = [storing.DeletedOutput(*row) for row in purged]
+            await storing.delete_with_tombstones(transaction, deleted)
         return len(purged)
 
     while await database.write(purge_some, queue_key=group) == _CHUNK:
         pass
 
+
+# --- statements ---------------------------------------------------------------------------------
 
 _IN_GROUP = "WHERE organization_id = $1 AND group_id = $2"
 _IN_RANGE = "AND seq > $3 AND seq <= $4"

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""Exports: a whole group as a stream of JSON lines, as CSV or as Parquet."""

@@ -1,14 +1,19 @@
-"""The handlers of exports: a whole group as JSON lines, CSV or Parquet, also by a signed link."""
+"""The handlers of exports: a whole group as JSON lines, CSV or Parquet.
+
+An export needs a token, or a signed link. A link is created on request, and is valid for a limited
+time without a token.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import hmac
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any, Literal
 from urllib.parse import quote
 
-from gleanery.service.api.context import RequestContext
+from gleanery.service.api.context import RequestContext, api_url
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.errors import (
     ChunksRequired,
@@ -17,6 +22,7 @@ from gleanery.service.foundation.errors import (
     InvalidSignature,
     no_record,
 )
+from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.http import Header, Request, unless_disconnected
@@ -24,7 +30,7 @@ from gleanery.service.resources.access import organizations
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.log import ReadAuditor
 from gleanery.service.resources.audit.models import AuditAbout, AuditAction
-from gleanery.service.resources.exports import links, snapshots
+from gleanery.service.resources.exports import snapshots
 from gleanery.service.resources.exports.models import (
     ExportLink,
     ExportLinkQuery,
@@ -45,8 +51,11 @@ _FILTER_NAMES = OutputFilters.model_fields.keys()
 _SCOPE = "outputs:read"
 _FROM_START = b"bytes=0-"
 _PIECE_BYTES = 128 * 1024  # sent at once, which delays other requests
+_KEY_PURPOSE = "export links"
+_SIGNATURE = "signature"
 _NEW_LINK = "create a new one with POST /v1/exports/{group_id}/links"
 
+_Parameters = Iterable[tuple[str, str]]
 _TableFormat = Literal["csv", "parquet"]
 _Pieces = AsyncGenerator[bytes | memoryview]
 _AuditedContext = RequestContext[ExportQuery, None] | RequestContext[ExportLinkQuery, None]
@@ -95,6 +104,11 @@ def _headers(context: _ExportContext, cursor: int, ending: str) -> tuple[Header,
     )
 
 
+def _attachment(group: str, ending: str) -> Header:
+    name = quote(f"{group}.{ending}", safe="")
+    return b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode()
+
+
 def _check_chunks(request: Request) -> None:
     """Reject a client that would not notice a truncation of a response without a length."""
     if not request.accepts_chunks:
@@ -119,7 +133,7 @@ async def _text_with_links(context: _ExportContext, export: snapshots.Export) ->
         for start in range(0, len(text), _PIECE_BYTES):
             yield text[start : start + _PIECE_BYTES]  # no copy
             await asyncio.sleep(0)  # other requests run between two pieces
-        del lines, text  # the next step is not read beside this one
+        del lines, text  # the next step is not read while this one is in memory
 
 
 async def _joined(first: bytes | memoryview, rest: _Pieces) -> _Pieces:
@@ -198,7 +212,7 @@ async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> 
     now = s.clock()
     expires = now // timestamps.SECOND + context.query.valid_seconds
     filters = [pair for pair in context.next_page_parameters if pair[0] != "valid_seconds"]
-    url = links.create(
+    url = _signed_url(
         s.settings.address,
         s.vault,
         group,
@@ -223,9 +237,9 @@ async def _reject_a_body(request: Request) -> None:
 
 async def get_signed_export(context: RequestContext[SignedExportQuery, None]) -> Response:
     s, query, group = context.services, context.query, context.path["group_id"]
-    if context.path["file_name"] != links.file_name(query.format):
+    if context.path["file_name"] != _file_name(query.format):
         raise no_record("file_name")
-    if not links.is_valid(s.vault, group, context.next_page_parameters):
+    if not _is_signed(s.vault, group, context.next_page_parameters):
         raise InvalidSignature(_NEW_LINK)
     context.organization_id = int(query.organization)  # the signature proves the organization
     context.slot.assign_tenant(context.organization_id)
@@ -239,6 +253,35 @@ async def get_signed_export(context: RequestContext[SignedExportQuery, None]) ->
     return await _export(context)
 
 
-def _attachment(group: str, ending: str) -> Header:
-    name = quote(f"{group}.{ending}", safe="")
-    return b"content-disposition", f"attachment; filename*=UTF-8''{name}".encode()
+def _file_name(format: str) -> str:  # noqa: A002
+    """Return the last segment of the path: tools take the format from its ending."""
+    return f"outputs.{format}"
+
+
+def _signed_url(
+    address: str,
+    vault: Vault,
+    group: str,
+    format: str,  # noqa: A002
+    parameters: _Parameters,
+) -> str:
+    """Return the signed URL of an export with these parameters."""
+    key = vault.key(vault.current).derive(_KEY_PURPOSE)
+    query = dict(parameters)
+    query[_SIGNATURE] = _sign(key, group, query.items())
+    return api_url(address, "exports", group, _file_name(format), query=query)
+
+
+def _is_signed(vault: Vault, group: str, parameters: _Parameters) -> bool:
+    """Check that a known key signed this group and these parameters."""
+    query = dict(parameters)
+    given = query.pop(_SIGNATURE).encode()
+    return any(
+        hmac.compare_digest(_sign(key, group, query.items()).encode(), given)
+        for key in vault.derive_all(_KEY_PURPOSE)
+    )
+
+
+def _sign(key: bytes, group: str, parameters: _Parameters) -> str:
+    text = encode([group, sorted(parameters)])
+    return hmac.digest(key, text, "sha256").hex()

@@ -1,20 +1,26 @@
 """Exports as CSV and Parquet: a process writes the file, which is sent when it is complete.
 
 A table needs all columns before its first row, so the whole export is read first. The conversion
-runs in a process of its own, because it would delay all other requests of the worker.
+runs in another process, because it would delay all other requests of the worker. That process runs
+this module as its program. See
+``docs/decisions/0179-the-service-converts-tables-in-a-process.md``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
+import resource
 import shutil
+import signal
 import sys
 import tempfile
+import weakref
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -24,21 +30,24 @@ import msgspec
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, Overloaded, Unavailable
 from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
-from gleanery.service.resources.exports.unsent_files import UnsentFiles
-from gleanery.tables import available_formats
+from gleanery.tables import ExportWriter, available_formats, open_export
+from gleanery.tables.errors import ExportError
 
 _log = logging.getLogger("gleanery")
 
 END = b"\n"
 """The line after the last output. Without it the export is incomplete."""
 
-_PROGRAM = "gleanery.service.resources.exports.process"
+_PROGRAM = "gleanery.service.resources.exports.tables"
+_UNSENT_FILES = 4  # of the largest size, for all organizations together
 _PROCESSES = 2  # per worker, of which one organization gets one
 _ATTEMPTS = 10
 _QUEUE_SECONDS = 60.0
 _TOO_MANY = "Too many exports are being converted; try again, or export JSON lines (format=jsonl)"
 _UNSENT = "Earlier exports are still being sent; try again, or export JSON lines (format=jsonl)"
 _MIN_FREE_BYTES = 512 * 1024 * 1024
+_MAX_MEMORY_BYTES = 4 * 1024**3  # of the process
+_READ_BYTES = 1024 * 1024
 _PIECE_BYTES = 128 * 1024  # sent at once, which delays other requests
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
 _ELSEWHERE = (
@@ -240,3 +249,97 @@ def _lock(folder: Path) -> int | None:
         os.close(descriptor)
         raise
     return descriptor
+
+
+# --- files that are not sent yet ----------------------------------------------------------------
+
+
+class UnsentFiles:
+    """The files of a worker that have no name any more: each takes disk space until it is closed.
+
+    An organization gets another file while its files have less than the size of one file, and less
+    than is free. So a slow client uses up the share of its organization, and not that of others.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._free = _UNSENT_FILES * max_bytes
+        self._held: dict[int, int] = {}  # by organization
+
+    def can_add(self, organization_id: int) -> bool:
+        return self._held.get(organization_id, 0) < min(self._max_bytes, self._free)
+
+    def add(self, organization_id: int, file: BinaryIO, size: int) -> None:
+        """Count a file until it is closed, even if the response is never sent."""
+        self._held[organization_id] = self._held.get(organization_id, 0) + size
+        self._free -= size
+        weakref.finalize(file, self._remove, organization_id, size)
+
+    def _remove(self, organization_id: int, size: int) -> None:
+        self._free += size
+        rest = self._held[organization_id] - size
+        if rest:
+            self._held[organization_id] = rest
+        else:
+            del self._held[organization_id]
+
+
+# --- the program of the process -----------------------------------------------------------------
+
+
+class _NoSpace(Exception):
+    """The disk has less free space than the operator needs for other things."""
+
+
+def main() -> None:
+    """Convert the JSON lines on the input to one file."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process ends when its input is closed
+    lines = sys.stdin.buffer
+    request = msgspec.json.decode(lines.readline(), type=TableRequest)
+    limits = (
+        (resource.RLIMIT_AS, _MAX_MEMORY_BYTES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, request.max_bytes),
+    )
+    for kind, amount in limits:
+        with suppress(ValueError, OSError):  # the system does not support this limit
+            resource.setrlimit(kind, (amount, resource.getrlimit(kind)[1]))
+    failure = _convert(lines, request)
+    if failure is not None:
+        sys.stdout.buffer.write(msgspec.json.encode(failure))
+
+
+def _convert(lines: BinaryIO, request: TableRequest) -> Failure | None:
+    """Write the file. Return why that failed."""
+
+    def check_space(_: int = 0) -> None:
+        if shutil.disk_usage(Path(request.target).parent).free < request.min_free_bytes:
+            raise _NoSpace
+
+    try:
+        with open_export(request.target, request.format) as writer:
+            writer.metadata = request.metadata
+            if _write_all(lines, writer, check_space):
+                writer.finish(check_space)
+    except _NoSpace:
+        return Failure("space")
+    except ExportError as error:
+        is_too_large = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EFBIG
+        return Failure("size" if is_too_large else "other", str(error))
+    return None
+
+
+def _write_all(lines: BinaryIO, writer: ExportWriter, check_space: Callable[[], None]) -> bool:
+    """Write all outputs. Return False if the input ended before the export did."""
+    while found := lines.readlines(_READ_BYTES):
+        check_space()
+        is_end = found[-1] == END
+        items = [line[:-1] for line in (found[:-1] if is_end else found)]
+        writer.write(items, are_new=True)  # an export has each output once
+        if is_end:
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.groups.models import GroupSettings
-from gleanery.service.resources.outputs import bulk_jobs, rules
+from gleanery.service.resources.outputs import bulk_jobs, ingest
 from gleanery.service.storage import group_lock
 from gleanery.service.storage.database import Database
 from gleanery.service.storage.group_lock import (
@@ -42,7 +42,7 @@ async def set_group(
     """Replace the settings of a group, which is created if it does not exist."""
     key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
     schema = None if settings.schema_ is None else _encode(settings.schema_)
-    await rules.check_schema(validator, database.organization_id, schema)
+    await ingest.check_schema(validator, database.organization_id, schema)
     limits = (settings.retain_days, settings.keep_versions, settings.keep_days)
     values = (settings.display_name, key_fields, schema, *limits)
 

@@ -1,1 +1,1 @@
-"""Earlier versions of outputs: each is stored as a delta against the next newer version."""
+"""History: the earlier versions of outputs, how they are stored, read, compared and deleted."""

@@ -1,28 +1,54 @@
-"""Reading versions of one output: its present version, and the earlier ones that are kept.
+"""Reading the history: the present version of one output, and the earlier ones that are kept.
 
-A version is restored from the next newer one. So versions are read from the newest on, in steps,
-and only as many as a request needs. Others may write meanwhile. That changes no version that is
-older than the first one that was read.
+Theory of operation
+    A version begins when a new value is stored. It ends when another one replaces it, or when the
+    output is deleted. The present version is the row in ``outputs``. Each earlier one is an entry
+    in a segment, which is a row of ``output_history`` (see ``entries`` and ``storing``).
+
+    - An entry is a delta against the next newer version. So a chain is restored from the present
+      version backwards, in steps of about a megabyte, and only as far as a request needs.
+    - The last version before a deletion stands alone. A chain without a present version begins
+      there, and the history continues across deletions.
+    - Each version covers the positions from ``seq`` up to ``replaced_seq``, without it. Versions
+      do not overlap.
+    - Limits count when a version is read. The group may keep less than is stored, never more. The
+      next older version after the limit is read as well: it says where the oldest one began.
+    - Others can write during the read. That changes no version that is older than the first one
+      that was read. A deleted output that returns in between starts the read again.
+    - The last approved version of an output can be older than what the group keeps. It is read
+      from the approved view.
+
+    ::
+
+        version_pages, field_changes, read_item    visitors: each says when it is done
+          └─ read_versions
+              └─ _read_chain
+                  ├─ _Source                       reads the present version and the segments
+                  ├─ Chain.restore_some            restores versions, in a thread
+                  │   └─ Visitor.visit             once per version, newest first
+                  └─ Visitor.finish                if the chain ends first
+
+See ``docs/decisions/0144-earlier-versions-are-deltas-in-segments.md`` and ``0145``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
-from gleanery.service.foundation.errors import no_output
+from gleanery.service.foundation.errors import NotFound, VersionExpired, no_output
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.files.references import decode_item
 from gleanery.service.resources.history import entries
 from gleanery.service.resources.history.entries import CorruptHistory, Entry, Version
 from gleanery.service.storage import metadata, paging
-from gleanery.service.storage.database import Database, Row
+from gleanery.service.storage.database import Database
 from gleanery.service.storage.group_lock import (
     DEFAULT_KEEP_DAYS,
     DEFAULT_KEEP_VERSIONS,
@@ -283,23 +309,36 @@ async def _read_chain(
     if chain.oldest_seq == _MAX_SEQ:
         raise no_output()
     if not visitor.is_done:
-        rows = [] if present is None else await source.read_approved(chain.oldest_seq)
-        await computations.run(organization_id, _finish, visitor, chain.expired, present, rows)
+        approved = None if present is None else await source.read_approved(chain.oldest_seq)
+        await computations.run(organization_id, _finish, visitor, chain.expired, present, approved)
 
 
 def _finish(
-    visitor: Visitor, expired: Version | None, present: KeptVersion | None, rows: Sequence[Row]
+    visitor: Visitor,
+    expired: Version | None,
+    present: KeptVersion | None,
+    approved: _ApprovedVersion | None,
 ) -> None:
-    """Pass the end of the chain to the visitor; ``rows`` has the last approved version."""
-    approved = None
-    for seq, approval_seq, item, restored in rows:
+    """Pass the end of the chain to the visitor."""
+    kept = None
+    if approved is not None:
         # A restore has moved it, so its approval has no position.
-        last_seq = seq if seq < int(restored or 0) else approval_seq
-        scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
-        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
-        created_seq = None if present is None else present.created_seq
-        approved = keep_whole(version, item, created_seq)
-    visitor.finish(ChainEnd(expired, approved))
+        is_moved = approved.version_seq < int(approved.restored or 0)
+        last_seq = approved.version_seq if is_moved else approved.approval_seq
+        scraped = timestamps.parse(decode_item(approved.item)["last_scraped_date"])
+        version = Version(approved.version_seq, last_seq, NOT_REPLACED, scraped, approved=True)
+        kept = keep_whole(version, approved.item, None if present is None else present.created_seq)
+    visitor.finish(ChainEnd(expired, kept))
+
+
+class _ApprovedVersion(NamedTuple):
+    """The last approved version of an output that has a newer value."""
+
+    version_seq: int
+    approval_seq: int
+    item: bytes
+    restored: str | None
+    """Time of the last restore of the service; None without one."""
 
 
 class _Source(NamedTuple):
@@ -332,9 +371,10 @@ class _Source(NamedTuple):
         small = [*takewhile(lambda row: row[1] is not None, rows)]
         return [segment for _, segment in small], small[-1][0] if small else before
 
-    async def read_approved(self, before: int) -> Sequence[Row]:
+    async def read_approved(self, before: int) -> _ApprovedVersion | None:
         """Read the last approved version of an output, if it began before a position."""
-        return await self.database.read_large(_APPROVED_VERSION, *self._key, before)
+        rows = await self.database.read_large(_APPROVED_VERSION, *self._key, before)
+        return _ApprovedVersion(*rows[0]) if rows else None
 
     @property
     def _key(self) -> tuple[int, bytes, int]:
@@ -349,3 +389,75 @@ async def read_limits(database: Database, group_id: int, now: int) -> Limits:
         DEFAULT_KEEP_DAYS if keep_days is None else keep_days,
         now,
     )
+
+
+# --- the version at a position ------------------------------------------------------------------
+
+
+async def read_item(
+    database: Database,
+    computations: FairThread,
+    group: str,
+    identity: bytes,
+    position: int,
+    now: int,
+) -> bytes:
+    """Return the item of an output as it was at a position.
+
+    Raise NotFound if the output did not exist, and VersionExpired.
+    """
+    search = VersionSearch(position)
+    await read_versions(database, computations, group, identity, now, search)
+    if search.found is None:
+        raise VersionExpired if search.is_expired else _did_not_exist()
+    return await computations.run(database.organization_id, search.found.render, position)
+
+
+def _did_not_exist() -> NotFound:
+    return NotFound(("query", "at"), "The output did not exist at this time")
+
+
+class VersionSearch:
+    """Searches the version that was the present one at a position.
+
+    After a restore there can be positions between two versions. They belong to the newer one.
+    """
+
+    def __init__(self, position: int) -> None:
+        self._position = position
+        self._newer: KeptVersion | None = None
+        self.found: KeptVersion | None = None
+        """The version; None if the output did not exist, or if the version is not kept."""
+        self.is_expired = False
+        """True if the version is not kept."""
+        self.is_done = False
+
+    def visit(self, kept: KeptVersion) -> None:
+        version = kept.version
+        if kept.is_replaced and self._position >= version.replaced_seq:
+            self.is_done = True
+            self.found = None if version.is_deleted else self._newer
+        elif self._position >= version.seq:
+            self.is_done, self.found = True, kept
+        self._newer = kept
+
+    def finish(self, end: ChainEnd) -> None:
+        oldest, expired, approved = self._newer, end.expired, end.approved
+        assert oldest is not None
+        if approved is not None and (
+            approved.version.seq <= self._position <= approved.version.last_seq
+        ):
+            self.found = approved
+        elif expired is not None and self._position >= expired.replaced_seq:
+            self.found = None if expired.is_deleted else oldest
+        else:
+            self.is_expired = self._position >= _creation(oldest, expired)
+
+
+def _creation(oldest: KeptVersion, expired: Version | None) -> int:
+    """Return the position at which the output was created, or the start of that second."""
+    if oldest.created_seq is not None:
+        return oldest.created_seq
+    if oldest.is_first(expired):
+        return oldest.version.seq
+    return timestamps.parse(oldest.item["create_date"])

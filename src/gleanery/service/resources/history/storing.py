@@ -1,20 +1,27 @@
-"""Stores the version of an output that a new one replaces, or that ends with a deletion.
+"""Writing the history: stores versions that new ones replace, and deletes those that expire.
 
 An entry goes to the front of the output's open segment. A full segment stays as it is, and the next
 entry opens another one. So the work per version does not grow with the number of versions.
+
+Versions are deleted by their number while a batch is stored, by their age in the background, with
+the tombstone of their output, and with the whole group. See ``reading`` for the theory of
+operation.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
+from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.history import entries
 from gleanery.service.resources.history.entries import Entry, Version
-from gleanery.service.storage.database import Row
-from gleanery.service.storage.group_lock import LockedGroup
+from gleanery.service.storage import group_lock, paging
+from gleanery.service.storage.database import Database, Engine, Row, Transaction
+from gleanery.service.storage.group_lock import DEFAULT_KEEP_DAYS, Clock, LockedGroup
 
 _MAX_ITEM_BYTES = 64 * 1024  # larger items are read one by one
 _MAX_SMALL_BYTES = 2 * _MAX_ITEM_BYTES  # of two items that are compressed at once
@@ -67,11 +74,24 @@ DELETE FROM output_history WHERE organization_id = $1 AND identity = $2 AND seq 
 _DELETE_ALL = "DELETE FROM output_history WHERE organization_id = $1 AND identity = $2"
 
 
-Segment = tuple[int, int | None, int]
-"""The open segment of an output: its number, its versions and its bytes.
+class Segment(NamedTuple):
+    """The open segment of an output."""
 
-The number of versions is None if the segment does not exist.
-"""
+    seq: int
+    version_count: int | None
+    """None if the segment does not exist."""
+    size: int
+
+
+class PresentVersion(NamedTuple):
+    """The columns of an output that only the history needs."""
+
+    identity: bytes
+    version_seq: int
+    item: bytes | None
+    """None if it is large."""
+    segment_count: int | None
+    segment_size: int
 
 
 class ReplacedOutput(Protocol):
@@ -98,9 +118,12 @@ class LastVersion(NamedTuple):
     entry: Entry
 
 
-async def read_present(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
-    """Read the identity and the ``EARLY_COLUMNS`` of outputs."""
-    return await locked.transaction.fetch_by_keys(identities, _PRESENT, locked.organization_id)
+async def read_present(
+    locked: LockedGroup, identities: Collection[bytes]
+) -> Sequence[PresentVersion]:
+    """Read the present versions of outputs."""
+    rows = await locked.transaction.fetch_by_keys(identities, _PRESENT, locked.organization_id)
+    return [PresentVersion(*row) for row in rows]
 
 
 async def replaced_entries(
@@ -122,7 +145,7 @@ async def replaced_entries(
             if len(item) + len(new_item) <= _MAX_SMALL_BYTES
             else await _create_entry(locked, version, item, new_item, output.approved)
         )
-        segment = (output.history_seq, output.segment_count, output.segment_size)
+        segment = Segment(output.history_seq, output.segment_count, output.segment_size)
         replaced.add(output.identity, segment, entry)
         if replaced.size > _MAX_BYTES:
             await replaced.write()
@@ -158,7 +181,7 @@ async def read_last_versions(
         item = small_item or await _large_item(locked, identity)
         version = Version(version_seq, seq, 0, last_scraped_at, bool(approved), is_deleted=True)
         entry = await _create_entry(locked, version, item, None, False)
-        versions.append(LastVersion(identity, (*segment,), entry))
+        versions.append(LastVersion(identity, Segment(*segment), entry))
     return versions
 
 
@@ -211,13 +234,13 @@ class NewEntries:
 
     def add(self, identity: bytes, segment: Segment, entry: Entry) -> None:
         """Add an entry to the open segment, or to a new one if that is full or missing."""
-        segment_seq, count, size = segment
+        count = segment.version_count
         version, key = entry.version, self._locked.organization_id
         encoded = entries.encode(entry)
         self.size += len(encoded)
-        if count is not None and count < self._max_count and size < _SEGMENT_BYTES:
-            self._appended.append((key, identity, segment_seq, encoded))
-            self.segments[identity] = segment_seq
+        if count is not None and count < self._max_count and segment.size < _SEGMENT_BYTES:
+            self._appended.append((key, identity, segment.seq, encoded))
+            self.segments[identity] = segment.seq
             return
         place = (version.seq, self._locked.group_id, version.replaced_seq)
         self._opened.append((key, identity, *place, 1, encoded))
@@ -246,3 +269,138 @@ async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes
             old.append((organization_id, identity, seq))
         newer[identity] += version_count
     await locked.transaction.execute_many(_DELETE_SEGMENT, old)
+
+
+# --- expiry by age ------------------------------------------------------------------------------
+
+_DAY = 86_400 * timestamps.SECOND
+_EVERYTHING = 2**62  # greater than every sequence number
+_GROUPS_WITH_EXPIRED = f"""
+SELECT organization_id, name FROM groups WHERE NOT deleted AND EXISTS (
+    SELECT 1 FROM output_history
+    WHERE output_history.organization_id = groups.organization_id
+        AND output_history.group_id = groups.id AND first_replaced_seq < CASE
+            WHEN keep_versions = 0 THEN {_EVERYTHING}
+            ELSE $1 - coalesce(keep_days, {DEFAULT_KEEP_DAYS}) * {_DAY} END)
+"""
+_EXPIRED = """
+SELECT identity, seq, octet_length(versions) FROM output_history
+WHERE organization_id = $1 AND group_id = $2 AND first_replaced_seq < $3
+ORDER BY first_replaced_seq LIMIT $4
+"""
+_VERSIONS = """
+SELECT versions FROM output_history WHERE organization_id = $1 AND identity = $2 AND seq = $3
+"""
+_SHORTEN = """
+UPDATE output_history SET first_replaced_seq = $4, version_count = $5, versions = $6
+WHERE organization_id = $1 AND identity = $2 AND seq = $3
+"""
+_DELETE_BEFORE = """
+DELETE FROM output_history WHERE organization_id = $1 AND identity = $2 AND seq < $3
+"""
+_TOMBSTONES = """
+SELECT group_id, seq, identity FROM tombstones
+WHERE organization_id = $1 AND (group_id, seq) > ($2, $3) ORDER BY group_id, seq LIMIT $4
+"""
+_EXPIRED_CHUNK = 1000
+_EXPIRED_BYTES = 16 * 1024 * 1024
+
+
+async def pending_expirations(
+    engine: Engine, clock: Clock, now: int | None
+) -> list[Callable[[], Awaitable[None]]]:
+    """Return a task for each group with versions that it keeps no longer.
+
+    Versions expire at the end of a day (UTC). So a segment is written at most once a day. If the
+    clock is not reliable (None), only groups that keep no versions at all have a task.
+    """
+    today = 0 if now is None else now - now % _DAY
+    found = await engine.for_all_tenants().read(_GROUPS_WITH_EXPIRED, today)
+    return [
+        partial(_expire, engine.for_tenant(organization_id), name, clock, today)
+        for organization_id, name in found
+    ]
+
+
+async def _expire(database: Database, group: str, clock: Clock, today: int) -> None:
+    async def expire_some(transaction: Transaction) -> bool:
+        locked = await group_lock.lock(transaction, group, clock)
+        before = today - locked.keep_days * _DAY if locked.keep_versions else _EVERYTHING
+        return await _expire_some(locked, before)
+
+    while await database.write(expire_some, queue_key=group):
+        pass
+
+
+async def _expire_some(locked: LockedGroup, before: int) -> bool:
+    """Delete some versions that were replaced before this number. Return False if none is left.
+
+    The lock on the group excludes writers of the same segments.
+    """
+    organization_id, transaction = locked.organization_id, locked.transaction
+    key = (organization_id, locked.group_id, before, _EXPIRED_CHUNK)
+    rows = await transaction.fetch(_EXPIRED, *key)
+    count = paging.count_fitting([row[-1] for row in rows], _EXPIRED_BYTES)
+    shortened, deleted = [], []
+    for identity, seq, _ in rows[:count]:
+        [[versions]] = await transaction.fetch(_VERSIONS, organization_id, identity, seq)
+        kept = [entry for entry in entries.decode(versions) if entry.version.replaced_seq >= before]
+        if kept:
+            values = (kept[-1].version.replaced_seq, len(kept), b"".join(map(entries.encode, kept)))
+            shortened.append((organization_id, identity, seq, *values))
+        else:
+            deleted.append((organization_id, identity, seq))
+    await transaction.execute_many(_SHORTEN, shortened)
+    await transaction.execute_many(_DELETE_SEGMENT, deleted)
+    return bool(rows)
+
+
+# --- deletion with a tombstone ------------------------------------------------------------------
+
+
+class DeletedOutput(NamedTuple):
+    """The sequence number of a deletion, and the identity of the output."""
+
+    seq: int
+    identity: bytes
+
+
+async def delete_with_tombstones(
+    transaction: Transaction, deleted: Sequence[DeletedOutput]
+) -> None:
+    """Delete the versions of deleted outputs.
+
+    If such an output was stored again, its later versions stay.
+    """
+    organization_id = transaction.organization_id
+    keys = [(organization_id, identity, seq) for seq, identity in deleted]
+    await transaction.execute_many(_DELETE_BEFORE, keys)
+
+
+async def delete_of_all_deleted(database: Database) -> None:
+    """Delete the versions of all deleted outputs of an organization."""
+
+    async def delete(rows: Sequence[Row], transaction: Transaction) -> None:
+        deleted = [DeletedOutput(seq, identity) for _, seq, identity in rows]
+        await delete_with_tombstones(transaction, deleted)
+
+    place: Sequence[int] = (0, 0)
+    while rows := await database.read(
+        _TOMBSTONES, database.organization_id, *place, _EXPIRED_CHUNK
+    ):
+        await database.write(partial(delete, rows))
+        place = rows[-1][:2]
+
+
+# --- deletion with the group --------------------------------------------------------------------
+
+
+async def delete_with_group(locked: LockedGroup, until_seq: int, limit: int) -> bool:
+    """Delete versions that were replaced up to this number. Return True if none is left."""
+    key = (locked.organization_id, locked.group_id, until_seq + 1, limit)
+    rows = await locked.transaction.fetch(_EXPIRED, *key)
+    await locked.transaction.execute_many(
+        _DELETE_SEGMENT,
+        [(locked.organization_id, identity, seq) for identity, seq, _ in rows],
+    )
+    return len(rows) < limit

@@ -1,1 +1,1 @@
-"""Outputs in the database: storing a batch, pages, the change feed, approval and removal."""
+"""Outputs: storing batches, reading, approving and deleting outputs, and the console's grid."""

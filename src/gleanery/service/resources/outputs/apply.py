@@ -15,16 +15,14 @@ from gleanery.service.resources.fields import recording as statistics
 from gleanery.service.resources.fields.shapes import FieldTable
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import mutations, rows
-from gleanery.service.resources.outputs.batches import Batch
-from gleanery.service.resources.outputs.file_references import reference_files
-from gleanery.service.resources.outputs.hashes import has_same_bytes
-from gleanery.service.resources.outputs.models import IngestResult, OutputResult
-from gleanery.service.resources.outputs.preparation import (
-    PreparedBatch,
+from gleanery.service.resources.outputs.batches import Batch, PreparedBatch
+from gleanery.service.resources.outputs.elements import (
     PreparedOutput,
     UnparsedOutput,
+    has_same_bytes,
 )
-from gleanery.service.resources.outputs.rows import OutputRow
+from gleanery.service.resources.outputs.models import IngestResult, OutputResult
+from gleanery.service.resources.outputs.rows import OutputRow, reference_files
 from gleanery.service.storage.database import Transaction
 from gleanery.service.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.service.storage.idempotency import IdempotentRequest
@@ -272,9 +270,9 @@ async def _read_replaced(locked: LockedGroup, changed: Collection[OutputRow]) ->
         missing = {
             row.identity: row for row in changed if not row.is_new and row.version_seq is None
         }
-        for identity, *columns in await storing.read_present(locked, missing.keys()):
-            row = missing[identity]
-            row.version_seq, row.item, row.segment_count, row.segment_size = columns
+        for present in await storing.read_present(locked, missing.keys()):
+            row = missing[present.identity]
+            _, row.version_seq, row.item, row.segment_count, row.segment_size = present
 
 
 async def _fetch_rows(

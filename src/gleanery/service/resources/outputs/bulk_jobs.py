@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.resources.fields.removal import delete_of_jobs
-from gleanery.service.resources.history import expiry
+from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import mutations
 from gleanery.service.resources.sessions import local_storage
 from gleanery.service.storage import group_lock
@@ -210,7 +210,7 @@ async def delete_dependents(locked: LockedGroup, bulk_job: BulkJob, limit: int) 
     """
     await locked.save_counts()
     if bulk_job.job_id is None:
-        is_empty = await expiry.delete_with_group(locked, bulk_job.until_seq, limit)
+        is_empty = await storing.delete_with_group(locked, bulk_job.until_seq, limit)
         return is_empty and await _delete_group(locked, limit)
     if not await _delete_reviews(locked, _REVIEWS_OF_JOB, limit, bulk_job.job_id):
         return False

@@ -29,9 +29,9 @@ from gleanery.service.foundation.field_types import (
 from gleanery.service.foundation.models import Query
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.files.references import decode_item, escape_markers
-from gleanery.service.resources.history import field_changes, version_at, version_pages
-from gleanery.service.resources.outputs import single
-from gleanery.service.resources.outputs.hashes import parse_output_id
+from gleanery.service.resources.history import field_changes, reading, version_pages
+from gleanery.service.resources.outputs import search
+from gleanery.service.resources.outputs.elements import parse_output_id
 from gleanery.service.storage.paging import ListPage
 
 _MAX_FILES = 100
@@ -161,9 +161,9 @@ class VersionPage(TypedDict):
 
 async def output_details(context: AnyContext) -> Response:
     group, output_id = context.path["group_id"], context.path["output_id"]
-    item = await single.read_output(context.database, group, output_id)
-    approved = await single.read_approved_version(context.database, group, output_id)
-    value_seq = await single.read_value_seq(context.database, output_id)
+    item = await search.read_output(context.database, group, output_id)
+    approved = await search.read_approved_version(context.database, group, output_id)
+    value_seq = await search.read_value_seq(context.database, output_id)
     run = context.services.computations.run
     return Response(await run(context.organization_id, _details, item, approved, value_seq))
 
@@ -255,16 +255,16 @@ def _file_in_words(file: dict[str, Any]) -> str:
 
 async def output_value(context: RequestContext[ValueQuery, None]) -> Response:
     group, output_id, query = context.path["group_id"], context.path["output_id"], context.query
-    item: bytes | None = await single.read_output(context.database, group, output_id)
+    item: bytes | None = await search.read_output(context.database, group, output_id)
     if query.version == "approved":
-        item = await single.read_approved_version(context.database, group, output_id)
+        item = await search.read_approved_version(context.database, group, output_id)
     elif query.version == "before":
-        value_seq = await single.read_value_seq(context.database, output_id)
+        value_seq = await search.read_value_seq(context.database, output_id)
         item = await read_version_before(context, parse_output_id(output_id), value_seq)
     if item is None:
         raise NotFound(("query", "version"), "The output has no other approved version")
     if query.stored is not None:  # read after the value, so that it is not older
-        check_version(await single.read_value_seq(context.database, output_id), query.stored)
+        check_version(await search.read_value_seq(context.database, output_id), query.stored)
     text = await context.services.computations.run(
         context.organization_id, _value_text, item, _pointer(query), query.part
     )
@@ -275,7 +275,7 @@ async def read_version_before(
     context: RequestContext[Any, Any], identity: bytes, value_seq: int
 ) -> bytes:
     """Return the item before its present value. Raise NotFound and VersionExpired."""
-    return await version_at.read_item(
+    return await reading.read_item(
         context.database,
         context.services.computations,
         context.path["group_id"],

@@ -2,16 +2,20 @@
 
 Without chosen columns, the rows of the page say which columns fit. The statistics of the group
 would say it for all outputs. But they take seconds for many sparse fields, and rows come first.
+
+A page goes up or down from its position. Both directions are seeks in the same indexes. A page is
+bounded in items, in bytes and in the steps of a search with several filters. So it may have few
+items or none, and still have a next position.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
@@ -29,11 +33,17 @@ from gleanery.service.foundation.field_types import (
 from gleanery.service.foundation.values import countries, field_paths
 from gleanery.service.foundation.values.json_text import decode, encode
 from gleanery.service.resources.files.references import escape_markers
-from gleanery.service.resources.history.update_fields import FieldReader, Update
-from gleanery.service.resources.outputs import grid_pages
-from gleanery.service.resources.outputs.grid_pages import END, Version
+from gleanery.service.resources.history.field_changes import FieldReader, Update
 from gleanery.service.resources.outputs.models import OutputFilters
-from gleanery.service.storage import group_lock
+from gleanery.service.resources.outputs.search import max_steps, position_before, search_for
+from gleanery.service.resources.outputs.search_statements import (
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    Direction,
+    Search,
+)
+from gleanery.service.storage import group_lock, paging
+from gleanery.service.storage.database import Database, Row, Sql
 
 _MAX_COLUMNS = 30
 _MAX_BYTES = 8 * 1024 * 1024  # of stored items; a browser gets much less
@@ -116,17 +126,13 @@ async def get_rows(context: RequestContext[RowQuery, None]) -> Response:
     query, group = context.query, context.path["group_id"]
     page = _Page(context)
     limits = (query.limit, min(_MAX_BYTES, context.services.settings.max_page_bytes))
-    extent = await grid_pages.read_extent(context.database, group, query)
+    extent = await read_extent(context.database, group, query)
     if query.after is not None:
-        range_ = await grid_pages.read_newer(
-            context.database, group, query, query.after, *limits, page.add
-        )
+        range_ = await read_newer(context.database, group, query, query.after, *limits, page.add)
         page.rows.reverse()
     else:
         before = END if query.before is None else query.before
-        range_ = await grid_pages.read_older(
-            context.database, group, query, before, *limits, page.add
-        )
+        range_ = await read_older(context.database, group, query, before, *limits, page.add)
     if not page.rows and range_.newer is None and range_.older is None:
         _check_country(query.country)
     found = GridRows(
@@ -167,13 +173,15 @@ class _Page:
         # The earlier states of the approved view are not kept.
         self._has_changes = query.changes == "true" and query.view == "full"
 
-    async def add(self, versions: Sequence[Version]) -> None:
+    async def add(self, versions: Sequence[GridVersion]) -> None:
         changes = await self._read_changes(versions) if self._has_changes else {}
         render = partial(self._render, versions, changes)
         services, organization_id = self._context.services, self._context.organization_id
         self.rows += await services.computations.run(organization_id, render)
 
-    def _render(self, versions: Sequence[Version], changes: Mapping[int, bytes]) -> list[GridRow]:
+    def _render(
+        self, versions: Sequence[GridVersion], changes: Mapping[int, bytes]
+    ) -> list[GridRow]:
         items: Iterable[Any] = (parse(escape_markers(version.item)) for version in versions)
         if self._columns is None:  # the first rows say which columns fit
             items = list(items)
@@ -184,7 +192,7 @@ class _Page:
             for version, item in zip(versions, items, strict=True)
         ]
 
-    async def _read_changes(self, versions: Sequence[Version]) -> Mapping[int, bytes]:
+    async def _read_changes(self, versions: Sequence[GridVersion]) -> Mapping[int, bytes]:
         reader = self._reader or await self._open_reader()
         updates = [
             Update(version.seq, version.created_seq, version.item, version.identity)
@@ -248,7 +256,7 @@ _Columns = Mapping[str, Sequence[str]]
 
 
 def _row(
-    version: Version, item: dict[str, Any], changes: bytes | None, columns: _Columns
+    version: GridVersion, item: dict[str, Any], changes: bytes | None, columns: _Columns
 ) -> GridRow:
     row = GridRow(
         output_id=item["output_id"],
@@ -289,3 +297,158 @@ def _add_changes(row: GridRow, fields: list[dict[str, Any]] | None, columns: _Co
             row["changed"][path] = None if was_absent else truncate(field["before"], CELL)
         inside.update(column for column in columns if path.startswith((f"{column}.", f"{column}[")))
     row["changed_inside"] = [column for column in columns if column in inside]
+
+
+# --- pages around a position --------------------------------------------------------------------
+
+END = 2**63 - 1
+"""A position after all outputs."""
+
+
+class GridVersion(NamedTuple):
+    """The present version of an output, or its last approved one in the approved view."""
+
+    seq: int
+    created_seq: int
+    version_seq: int
+    identity: bytes
+    item: bytes
+
+    @property
+    def is_update(self) -> bool:
+        """True if the output had another value before this version."""
+        return self.version_seq != self.created_seq
+
+
+Visit = Callable[[Sequence[GridVersion]], Awaitable[None]]
+"""Gets the versions of a page in parts of about a megabyte, in the order of the search."""
+
+
+class GridRange(NamedTuple):
+    """What a page covers, as positions."""
+
+    newer: int | None
+    """Position after which the outputs above the page are; None if there are no more."""
+    older: int | None
+    """Position before which the outputs below the page are; None if there are no more."""
+
+
+class Extent(NamedTuple):
+    """The first and the last output of a group, or of a job in it; None if there is none."""
+
+    newest: int | None
+    oldest: int | None
+
+
+async def read_extent(database: Database, group: str, filters: OutputFilters) -> Extent:
+    """Read the positions between which the outputs are. Only the filter of the job counts."""
+    wide = OutputFilters(job_id=filters.job_id, view=filters.view)
+    newest = await _first(database, group, wide, NEWEST_FIRST, END)
+    oldest = await _first(database, group, wide, OLDEST_FIRST, position_before(filters))
+    if newest is None:
+        await group_lock.require_group(database, group)
+    return Extent(newest, oldest)
+
+
+async def _first(
+    database: Database, group: str, filters: OutputFilters, direction: Direction, position: int
+) -> int | None:
+    search, values = search_for(filters, direction)
+    key = (database.organization_id, group, position, *values)
+    rows = await database.read(search.sizes.within("", f" LIMIT ${len(key) + 1}"), *key, 1)
+    return rows[0][0] if rows else None
+
+
+async def read_older(
+    database: Database,
+    group: str,
+    filters: OutputFilters,
+    before: int,
+    limit: int,
+    max_bytes: int,
+    visit: Visit,
+) -> GridRange:
+    """Read the outputs before a position, newest first."""
+    bound = position_before(filters)
+    page = _GridPage(database, group, filters, NEWEST_FIRST, limit, max_bytes)
+    found = await page.read(before, lambda seq: seq > bound, visit)
+    if before == END:
+        return GridRange(None, found.next)
+    return GridRange(before - 1 if found.first is None else found.first, found.next)
+
+
+async def read_newer(
+    database: Database,
+    group: str,
+    filters: OutputFilters,
+    after: int,
+    limit: int,
+    max_bytes: int,
+    visit: Visit,
+) -> GridRange:
+    """Read the outputs after a position, oldest first."""
+    start = max(after, position_before(filters))
+    page = _GridPage(database, group, filters, OLDEST_FIRST, limit, max_bytes)
+    found = await page.read(start, lambda _: True, visit)
+    return GridRange(found.next, after + 1 if found.first is None else found.first)
+
+
+class _Found(NamedTuple):
+    first: int | None
+    """Position of the first output."""
+    next: int | None
+    """Position after which the search continues; None if it has ended."""
+
+
+class _GridPage(NamedTuple):
+    """The search for one page."""
+
+    database: Database
+    group: str
+    filters: OutputFilters
+    direction: Direction
+    limit: int
+    max_bytes: int
+
+    async def read(self, position: int, is_wanted: Callable[[int], bool], visit: Visit) -> _Found:
+        """Read the sizes of the items, and then as many items as fit, in parts."""
+        search, values = search_for(self.filters, self.direction)
+        if search.has_steps:
+            values = (*values, max_steps(self.limit))
+        found = await self._read(search.sizes, position, values, self.limit + 1)
+        rows = [row for row in found if is_wanted(row[0])]
+        sizes = [size for _, size in rows[: self.limit] if size]  # 0: the search stopped there
+        count = paging.count_fitting(sizes, self.max_bytes)
+        after = position
+        for part in paging.split(rows[:count]):
+            await visit(await self._read_part(search, after, values, part))
+            after = part[-1][0]
+        next_ = rows[count][0] + self.direction.previous if count < len(rows) else None
+        return _Found(rows[0][0] if count else None, next_)
+
+    async def _read_part(
+        self, search: Search, position: int, values: Sequence[object], part: Sequence[Row]
+    ) -> list[GridVersion]:
+        """Read the versions of a part. One that has changed since is left out."""
+        seqs = {seq for seq, _ in part}
+        key = (self.database.organization_id, self.group, position, *values, len(part), part[-1][0])
+        # Rows that change between both reads leave their place. Then others, which may be large,
+        # would take it, so nothing beyond the last row of the part is read.
+        bound = "<=" if self.direction is OLDEST_FIRST else ">="
+        statement = search.versions.within(
+            "SELECT * FROM (", f" LIMIT ${len(key) - 1}) AS part WHERE seq {bound} ${len(key)}"
+        )
+        rows = await self.database.read_large(statement, *key)
+        return [GridVersion(*row) for row in rows if row[0] in seqs and row[-1]]
+
+    async def _read(
+        self,
+        statement: Sql,
+        position: int,
+        values: Sequence[object],
+        limit: int,
+        is_large: bool = False,
+    ) -> Sequence[Row]:
+        key = (self.database.organization_id, self.group, position, *values)
+        read = self.database.read_large if is_large else self.database.read
+        return await read(statement.within("", f" LIMIT ${len(key) + 1}"), *key, limit)

@@ -17,11 +17,10 @@ from gleanery.service.foundation.json_schema.validator import SchemaValidator
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.files.links import with_links, with_local_links
-from gleanery.service.resources.history import version_at, version_pages
-from gleanery.service.resources.outputs import ingest, mutations, pages, single
-from gleanery.service.resources.outputs.batch_bodies import bind_lines
-from gleanery.service.resources.outputs.batches import Batch, BatchOptions, LargeBatch
-from gleanery.service.resources.outputs.hashes import parse_output_id
+from gleanery.service.resources.history import reading, version_pages
+from gleanery.service.resources.outputs import ingest, mutations, search
+from gleanery.service.resources.outputs.batches import Batch, BatchOptions, LargeBatch, bind_lines
+from gleanery.service.resources.outputs.elements import parse_output_id
 from gleanery.service.resources.outputs.large_batches import LargeBatches
 from gleanery.service.resources.outputs.models import (
     IngestQuery,
@@ -47,7 +46,7 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     page = await paging.read_from_replica(
         context.services.database,
         context.organization_id,
-        lambda database: pages.read_page(
+        lambda database: search.read_page(
             database, group, context.query, context.cursor, max_bytes, context.hold_response
         ),
         lambda page: page.next_cursor is not None,
@@ -88,7 +87,7 @@ def _batched_read(
     services: Services, organization_id: int, path: dict[str, str], query: OutputQuery, cursor: int
 ) -> PageRead:
     max_bytes = services.settings.max_page_bytes
-    return pages.page_read(organization_id, path["group_id"], query, cursor, max_bytes)
+    return search.page_read(organization_id, path["group_id"], query, cursor, max_bytes)
 
 
 def _batched_response(
@@ -121,7 +120,7 @@ BATCHED_PAGE = BatchedPage(
 async def get_output(context: RequestContext[OutputTime, None]) -> Response:
     group, output_id = context.path["group_id"], context.path["output_id"]
     if context.query.at is None:
-        item = await single.read_output(context.database, group, output_id)
+        item = await search.read_output(context.database, group, output_id)
     else:
         item = await _read_version(context, context.query.at)
     return Response(bytes(await with_links(context, item)))
@@ -131,7 +130,7 @@ async def _read_version(context: RequestContext[OutputTime, None], at: GivenTime
     now, position = context.services.clock(), at.microseconds
     if at.cursor is not None:
         position = Position.from_cursor(at.cursor, now).seq
-    return await version_at.read_item(
+    return await reading.read_item(
         context.database,
         context.services.computations,
         context.path["group_id"],

@@ -1,36 +1,51 @@
-"""Preparation of large batches in a process of their own.
+"""Preparation of large batches in another process: the messages, the client and the program.
 
-A parser blocks all threads of its process while it runs. A large batch would so delay all other
-requests. The first large batch starts the process; ``batch_process`` is its program.
+A parser blocks all threads of its process while it runs. A large batch would delay all other
+requests. The first large batch starts the process, which runs this module as its program.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Collection, Sequence
+from typing import BinaryIO
 
 import msgspec
 
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, Unavailable
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
+from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.fields.shapes import Field, FieldTable
-from gleanery.service.resources.outputs import batches
-from gleanery.service.resources.outputs.batches import LargeBatch, SkippedElements
-from gleanery.service.resources.outputs.preparation import PreparedBatch, PreparedOutput
-from gleanery.service.resources.outputs.rules import Rules
+from gleanery.service.resources.outputs.batches import (
+    Batch,
+    LargeBatch,
+    PreparedBatch,
+    SkippedElements,
+    idempotent_request,
+    parse_json,
+    parse_lines,
+    parsed_elsewhere,
+    prepare,
+)
+from gleanery.service.resources.outputs.elements import IdentityHasher, PreparedOutput, Rules
+from gleanery.service.resources.outputs.models import Output
 
 _log = logging.getLogger("gleanery")
 
 LENGTH_BYTES = 8
 """Each message follows its length, in bytes of this number, most significant first."""
 
-_PROGRAM = "gleanery.service.resources.outputs.batch_process"
+_PROGRAM = "gleanery.service.resources.outputs.large_batches"
 _RESPONSE_SECONDS = 120.0
 _QUEUE_SECONDS = 60.0
+_MAX_MEMORY_BYTES = 4 * 1024**3  # of the process
 _TOO_MANY_BATCHES = "Too many large batches are being prepared; try again"
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
 _NOT_PREPARED = "Large batches cannot be stored now; try again, or send less at a time"
@@ -94,7 +109,7 @@ class PreparationResponse(msgspec.Struct):
     def to_batch(self, rules: Rules) -> PreparedBatch:
         outputs = [large.complete_output for large in self.outputs]
         positions = [output.position for output in outputs]
-        batch = PreparedBatch(batches.parsed_elsewhere(positions, self.skipped), rules, outputs)
+        batch = PreparedBatch(parsed_elsewhere(positions, self.skipped), rules, outputs)
         batch.fields = FieldTable(self.fields)
         return batch
 
@@ -109,6 +124,7 @@ class _EncodedResponse(msgspec.Struct):
     fields: list[Field]
 
 
+_decode_request = msgspec.msgpack.Decoder(PreparationRequest).decode
 _decode_frame = msgspec.msgpack.Decoder(_EncodedResponse).decode
 _decode_output = msgspec.msgpack.Decoder(LargePreparedOutput).decode
 
@@ -122,8 +138,11 @@ def _decode_response(message: bytes) -> PreparationResponse:
     )
 
 
+# --- the client of the process ------------------------------------------------------------------
+
+
 class LargeBatches:
-    """The client of the process; organizations use it in turns."""
+    """Has batches prepared; organizations use the process in turns."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
@@ -195,3 +214,85 @@ async def _exchange(process: Process, message: bytes) -> bytes:
     await process.stdin.drain()
     length = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES))
     return await process.stdout.readexactly(length)
+
+
+# --- the program of the process -----------------------------------------------------------------
+
+
+def main() -> None:
+    """Prepare the batches on the input, one message for each, until the input ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the process ends when its input is closed
+        signal.signal(number, signal.SIG_IGN)
+    for kind, amount in ((resource.RLIMIT_AS, _MAX_MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
+        with contextlib.suppress(ValueError, OSError):  # the system does not support this limit
+            resource.setrlimit(kind, (amount, resource.getrlimit(kind)[1]))
+    while (message := _read_message(sys.stdin.buffer)) is not None:
+        response = msgspec.msgpack.encode(respond(_decode_request(message)))
+        sys.stdout.buffer.write(len(response).to_bytes(LENGTH_BYTES))
+        sys.stdout.buffer.write(response)
+        sys.stdout.buffer.flush()
+
+
+def _read_message(stream: BinaryIO) -> bytes | None:
+    length = stream.read(LENGTH_BYTES)
+    return stream.read(int.from_bytes(length)) if length else None
+
+
+def respond(request: PreparationRequest) -> PreparationResponse:
+    """Parse, validate and render the outputs of a batch."""
+    try:
+        batch = _parse(request.batch)
+    except InvalidRequest as error:
+        return PreparationResponse(errors=[*error.details])
+    rules = Rules(request.key_fields, identity_format=request.identity_format)
+    identities = IdentityHasher(
+        request.organization_id, request.group, request.key_fields, request.identity_format
+    )
+    prepared = prepare(batch, rules, identities, parse_all=True)
+    outputs = [output for output in prepared.outputs if isinstance(output, PreparedOutput)]
+    return PreparationResponse(
+        [
+            _encodable(output, _data_start(source))
+            for output, source in zip(outputs, batch.parsed, strict=True)
+        ],
+        request_hashes=_request_hashes(request, batch),
+        skipped=batch.skipped,
+        fields=prepared.fields.fields,
+    )
+
+
+def _encodable(output: PreparedOutput, data_start: int) -> LargePreparedOutput:
+    """Return the output for the response, with integers that are too long for it as text."""
+    measures = output.fields.measures
+    long = {
+        index: str(measure)
+        for index, measure in enumerate(measures)
+        if type(measure) is int and not -(2**63) <= measure < 2**63
+    }
+    if long:
+        short = [0 if index in long else measure for index, measure in enumerate(measures)]
+        output = output._replace(fields=output.fields._replace(measures=short))
+    return LargePreparedOutput(output, data_start, long)
+
+
+def _parse(batch: LargeBatch) -> Batch:
+    if not batch.positions:
+        [text] = batch.texts
+        return parse_json(text, batch.max_records, batch.options)
+    lines = dict(zip(batch.positions, batch.texts, strict=True))
+    return parse_lines(lines, batch.options)
+
+
+def _data_start(output: Output) -> int:
+    return len(b'{"source_url":%b,"data":' % json_text.encode(output.source_url))
+
+
+def _request_hashes(request: PreparationRequest, batch: Batch) -> tuple[bytes, bytes] | None:
+    if request.idempotency_key is None or not batch.outputs:
+        return None
+    hashed = idempotent_request(request.group, request.idempotency_key, batch)
+    return hashed.key_hash, hashed.request_hash
+
+
+if __name__ == "__main__":
+    main()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from gleanery.service.foundation.errors import no_output
 from gleanery.service.resources.fields import recording as statistics
 from gleanery.service.resources.files.references import change_reference_counts, split_ids
 from gleanery.service.resources.history import storing
-from gleanery.service.resources.outputs import approved_view
-from gleanery.service.resources.outputs.approved_view import Removal
-from gleanery.service.resources.outputs.hashes import parse_output_id
-from gleanery.service.resources.outputs.rows import UPDATE_SEQ, seq_update
+from gleanery.service.resources.outputs.elements import parse_output_id
+from gleanery.service.resources.outputs.rows import (
+    UPDATE_SEQ,
+    Removal,
+    add_view_tombstones,
+    copies_stored_until,
+    delete_copies,
+    seq_update,
+)
 from gleanery.service.storage import paging
 from gleanery.service.storage.database import Database, Row, Transaction, indexed
 from gleanery.service.storage.group_lock import Clock, LockedGroup, lock
@@ -59,24 +64,6 @@ MAX_BYTES = 16 * 1024 * 1024
 """The maximum size of the outputs that one transaction changes."""
 
 
-class SeqRange(NamedTuple):
-    """A range of sequence numbers, and the maximum number of outputs to take from it."""
-
-    after: int
-    until: int
-    limit: int
-
-    def first_step(self, rows: Sequence[Row]) -> tuple[Sequence[Row], int | None]:
-        """Return the first outputs of the range, which one transaction can change.
-
-        Also returns the sequence number after which the rest of the range begins; None if there is
-        no rest. The last column of a row is the size of the output.
-        """
-        count = paging.count_fitting([row[-1] for row in rows], MAX_BYTES)
-        is_whole = count == len(rows) < self.limit
-        return rows[:count], None if is_whole else rows[count - 1][1]
-
-
 class _StoredOutput(NamedTuple):
     """The columns of an output that a change without a new value depends on."""
 
@@ -91,47 +78,70 @@ class _StoredOutput(NamedTuple):
     size: int
 
 
+class _Step(NamedTuple):
+    """The outputs that one transaction changes."""
+
+    outputs: Sequence[_StoredOutput]
+    done_seq: int | None
+    """Sequence number after which the rest of the range begins; None if there is no rest."""
+
+
+class SeqRange(NamedTuple):
+    """A range of sequence numbers, and the maximum number of outputs to take from it."""
+
+    after: int
+    until: int
+    limit: int
+
+    def first_step(self, rows: Sequence[Row]) -> _Step:
+        """Return the first outputs of the range, which one transaction can change."""
+        outputs = [_StoredOutput(*row) for row in rows]
+        count = paging.count_fitting([output.size for output in outputs], MAX_BYTES)
+        is_whole = count == len(rows) < self.limit
+        return _Step(outputs[:count], None if is_whole else outputs[count - 1].seq)
+
+
 async def approve_range(
     locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange, as_of: int
 ) -> int | None:
-    """Approves or unapproves outputs of the job whose values were stored up to ``as_of``.
+    """Approve or unapprove outputs of the job whose values were stored up to ``as_of``.
 
-    Returns the number after which the rest of the range begins, or None.
+    Return the number after which the rest of the range begins, or None.
     """
     found = await locked.transaction.fetch(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
-    rows, done_seq = seq_range.first_step(found)
-    await _set_approval(locked, rows, approved, as_of)
-    return done_seq
+    step = seq_range.first_step(found)
+    await _set_approval(locked, step.outputs, approved, as_of)
+    return step.done_seq
 
 
 async def approve_outputs(
     locked: LockedGroup, identities: Collection[bytes], approved: bool, as_of: int
 ) -> None:
-    """Approves or unapproves those of the outputs whose values were stored up to ``as_of``."""
+    """Approve or unapprove those of the outputs whose values were stored up to ``as_of``."""
     rows = await locked.transaction.fetch_by_keys(identities, _BY_IDENTITY, locked.organization_id)
-    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved, as_of)
+    outputs = sorted((_StoredOutput(*row) for row in rows), key=attrgetter("seq"))
+    await _set_approval(locked, outputs, approved, as_of)
 
 
 async def _set_approval(
-    locked: LockedGroup, rows: Iterable[Row], approved: bool, as_of: int
+    locked: LockedGroup, outputs: Sequence[_StoredOutput], approved: bool, as_of: int
 ) -> None:
     """Set the approval of outputs. If it changes, an output gets a new number."""
     locked.refresh_time()
-    outputs = [_StoredOutput(*row) for row in rows]
     later = [output for output in outputs if output.version_seq > as_of]
     if approved:
         await _approve(locked, [output for output in outputs if output.version_seq <= as_of])
         return
     # The reviewer has seen the earlier version that the view has of an output.
-    seen = await approved_view.copies_stored_until(locked, _copied(later), as_of)
+    seen = await copies_stored_until(locked, _copied(later), as_of)
     unseen = {output.identity for output in later} - seen
     await _unapprove(locked, [output for output in outputs if output.identity not in unseen])
 
 
 async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
-    """Approves outputs: the view has their present values from now on."""
+    """Approve outputs: the view has their present values from now on."""
     updates = []
     for output in outputs:
         if not output.approved:
@@ -139,7 +149,7 @@ async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> Non
             updates.append(_seq_update(locked, output, seq, True, output.view_seq or seq))
             locked.change_counts(output.job_id, approved=1)
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
-    await approved_view.delete_copies(locked, _copied(outputs))
+    await delete_copies(locked, _copied(outputs))
 
 
 async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
@@ -160,8 +170,8 @@ async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> N
     await locked.transaction.execute_many(
         _SET_OUT_OF_VIEW, [(locked.organization_id, identity) for identity in copied]
     )
-    await approved_view.delete_copies(locked, copied)
-    await approved_view.add_tombstones(locked, removals)
+    await delete_copies(locked, copied)
+    await add_view_tombstones(locked, removals)
 
 
 def _copied(outputs: Iterable[_StoredOutput]) -> list[bytes]:
@@ -183,15 +193,15 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
     found = await locked.transaction.fetch(
         _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
     )
-    rows, _ = seq_range.first_step(found)
+    step = seq_range.first_step(found)
     locked.refresh_time()
     updates = []
-    for output in (_StoredOutput(*row) for row in rows):
+    for output in step.outputs:
         seq = locked.next_sequence_number(output.size)
         updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
     await locked.transaction.execute_many(_SET_VERSION_SEQ, [update[:2] for update in updates])
-    return len(rows)
+    return len(step.outputs)
 
 
 async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRange) -> int | None:
@@ -204,10 +214,10 @@ async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRa
         found = await locked.transaction.fetch(_GROUP_RANGE, *group_key, *seq_range)
     else:
         found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
-    rows, done_seq = seq_range.first_step(found)
-    identities = [row[0] for row in rows]
+    step = seq_range.first_step(found)
+    identities = [output.identity for output in step.outputs]
     await delete(locked, identities, is_whole_group=job_id is None, is_bulk=True)
-    return done_seq
+    return step.done_seq
 
 
 async def delete(
@@ -218,7 +228,7 @@ async def delete(
 ) -> int:
     """Delete outputs of the group, and store a tombstone of each. Return how many existed.
 
-    Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
+    Their history stays, unless the whole group is deleted: then the bulk job deletes it.
     """
     last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
     deleted = await locked.transaction.fetch_many(
@@ -239,8 +249,8 @@ async def delete(
                 copied.append(identity)
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
     await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
-    await approved_view.add_tombstones(locked, removals)
-    await approved_view.delete_copies(locked, copied)
+    await add_view_tombstones(locked, removals)
+    await delete_copies(locked, copied)
     await statistics.subtract(
         locked,
         [statistics.DeletedOutput(row[0], row[2], *row[-2:]) for row in deleted],

@@ -22,7 +22,7 @@ from gleanery.service.api.operation import SERVICE_URL, Example, Operation, Reso
 from gleanery.service.foundation.models import Deleted
 from gleanery.service.resources.history.models import VersionPage
 from gleanery.service.resources.outputs import console_output_details, console_rows, handlers
-from gleanery.service.resources.outputs.batch_bodies import bind_json
+from gleanery.service.resources.outputs.batches import bind_json
 from gleanery.service.resources.outputs.models import (
     IngestQuery,
     IngestResult,

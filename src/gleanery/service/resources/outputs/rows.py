@@ -1,16 +1,29 @@
-"""The rows of the table outputs: writes the changes of a batch."""
+"""The rows of a group's outputs: writes the table outputs, the approved view and file references.
+
+The approved view has each output in its last approved version. An approved output is in the view as
+it is. When a new value replaces an approved one, a copy of the approved version stays in the view,
+in the table approved_versions. A copy holds the references to its files. Each removal from the view
+leaves a tombstone of the view.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
+from gleanery.service.foundation.errors import MAX_DETAILS, ErrorDetail, ReferenceNotFound
 from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.files.references import (
+    FileRenderer,
+    change_reference_counts,
+    split_ids,
+)
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.history.storing import NewEntries
-from gleanery.service.resources.outputs import approved_view
-from gleanery.service.resources.outputs.preparation import PreparedOutput
+from gleanery.service.resources.outputs.elements import PreparedOutput
 from gleanery.service.storage import paging
 from gleanery.service.storage.database import Row
 from gleanery.service.storage.group_lock import LockedGroup
@@ -107,9 +120,7 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         else:
             updates.append((row, values))
     execute_many = locked.transaction.execute_many
-    await approved_view.copy_approved(
-        locked, [row.identity for row in rows if row.replaces_approved]
-    )
+    await copy_approved(locked, [row.identity for row in rows if row.replaces_approved])
     await execute_many(_INSERT, inserts)
     replaced = await _replaced_entries(locked, updates)
     segments = replaced.segments
@@ -199,3 +210,149 @@ def _render(row: OutputRow, value: PreparedOutput, suffix: bytes) -> bytes:
         value.value_hash,
         suffix,
     )
+
+
+# --- the approved view --------------------------------------------------------------------------
+
+_COPIED_COLUMNS = """
+organization_id, identity, id, group_id, job_id, seq, view_seq, version_seq, url_hash, country,
+region, file_ids, item
+"""
+_COPY = f"""
+INSERT INTO approved_versions ({_COPIED_COLUMNS})
+SELECT {_COPIED_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2
+"""
+_DELETE_COPY = """
+DELETE FROM approved_versions WHERE organization_id = $1 AND identity = $2 RETURNING file_ids
+"""
+_SUFFIX = paging.mutable_suffix(0, 0, approved=True)
+_UPDATE_DATE_START = len(_SUFFIX) - _SUFFIX.index(b',"update_date"')  # from the end of an item
+_UPDATE_DATE_END = len(_SUFFIX) - _SUFFIX.index(b',"last_scraped_date"')
+_COPIES_UNTIL = """
+SELECT identity, octet_length(item) FROM approved_versions
+WHERE organization_id = $1 AND group_id = $2 AND seq <= $3 ORDER BY seq LIMIT $4
+"""
+_UPDATE_COPY_SEQ = f"""
+UPDATE approved_versions SET seq = $3, item = CAST(
+    substr(item, 1, length(item) - {_UPDATE_DATE_START}) || $4
+    || substr(item, 1 + length(item) - {_UPDATE_DATE_END}) AS BYTEA)
+WHERE organization_id = $1 AND identity = $2
+"""
+_COPIES_STORED_UNTIL = """
+SELECT identity FROM approved_versions
+WHERE organization_id = $1 AND version_seq <= $2 AND identity = $3
+"""
+_INSERT_VIEW_TOMBSTONE = """
+INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name)
+SELECT organization_id, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+"""
+_COPIES_CHUNK = 1000
+_MAX_COPIED_BYTES = 16 * 1024 * 1024  # of the copies that one transaction changes
+
+
+class Removal(NamedTuple):
+    """The removal of an output from the view, at a position in the change order."""
+
+    seq: int
+    id: int
+    identity: bytes
+    job_id: int
+
+
+async def copy_approved(locked: LockedGroup, identities: Iterable[bytes]) -> None:
+    """Copy approved outputs, before new values replace them.
+
+    Each copy takes over the references to files.
+    """
+    keys = [(locked.organization_id, identity) for identity in identities]
+    await locked.transaction.execute_many(_COPY, keys)
+
+
+async def copies_stored_until(
+    locked: LockedGroup, identities: Collection[bytes], seq: int
+) -> set[bytes]:
+    """Return the outputs of which the view has a copy that was stored up to this number."""
+    key = (locked.organization_id, seq)
+    rows = await locked.transaction.fetch_by_keys(identities, _COPIES_STORED_UNTIL, *key)
+    return {identity for [identity] in rows}
+
+
+async def delete_copies(locked: LockedGroup, identities: Collection[bytes]) -> None:
+    """Delete the copies of these outputs, and their references to files."""
+    deleted = await locked.transaction.fetch_by_keys(
+        identities, _DELETE_COPY, locked.organization_id
+    )
+    count_changes = Counter[bytes]()
+    for [file_ids] in deleted:
+        count_changes.subtract(split_ids(file_ids))
+    if count_changes:
+        await change_reference_counts(locked, count_changes)
+
+
+async def resend_copies(locked: LockedGroup, until_seq: int) -> int:
+    """Give the first copies up to this number new ones, so that clients read them again.
+
+    Return the number of copies.
+    """
+    group_key = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch(_COPIES_UNTIL, *group_key, until_seq, _COPIES_CHUNK)
+    count = paging.count_fitting([size for _, size in rows], _MAX_COPIED_BYTES)
+    locked.refresh_time()
+    updates = []
+    for identity, size in rows[:count]:
+        seq = locked.next_sequence_number(size)
+        updates.append((locked.organization_id, identity, seq, paging.update_member(seq)))
+    await locked.transaction.execute_many(_UPDATE_COPY_SEQ, updates)
+    return count
+
+
+async def add_view_tombstones(locked: LockedGroup, removals: Sequence[Removal]) -> None:
+    """Record removals from the view."""
+    group_key = (locked.organization_id, locked.group_id)
+    await locked.transaction.execute_many(
+        _INSERT_VIEW_TOMBSTONE, [(*group_key, *removal) for removal in removals]
+    )
+
+
+# --- references to files ------------------------------------------------------------------------
+
+_FILE_NOT_FOUND = "Your organization has no file with this id"
+
+
+async def reference_files(
+    locked: LockedGroup, stored: Collection[OutputRow], changed: Sequence[PreparedOutput]
+) -> None:
+    """Render the files that the new values reference, and update the files' reference counts."""
+    requested = {file.id for output in changed for file in output.files if file.id is not None}
+    affected = [
+        (row, row.new_value)
+        for row in stored
+        if row.new_value is not None and (row.new_value.files or row.file_ids)
+    ]
+    if not affected and not requested:
+        return
+    count_changes = Counter(dict.fromkeys(requested, 0))
+    for row, value in affected:
+        count_changes.update(file.id for file in value.files if file.id is not None)
+        if not row.replaces_approved:  # else the copy in the approved view keeps the references
+            count_changes.subtract(split_ids(row.file_ids))
+    found = await change_reference_counts(locked, count_changes) if count_changes else {}
+    _check_existence(changed, found)
+    renderer = FileRenderer(found, locked.now)
+    for row, value in affected:
+        row.files_json, row.file_ids = renderer.render(value.files)
+
+
+def _check_existence(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:
+    positions = {output.position for output in changed if any(_missing_files(output, found))}
+    if positions:
+        details = (detail for output in changed for detail in _missing_files(output, found))
+        first = islice(details, MAX_DETAILS + 1)  # one more, so that the error can say so
+        raise ReferenceNotFound(*first, positions=positions)
+
+
+def _missing_files(output: PreparedOutput, found: Collection[bytes]) -> Iterator[ErrorDetail]:
+    for index, file in enumerate(output.files):
+        if file.id is not None and file.id not in found:
+            loc = ("body", str(output.position), "files", str(index), "id")
+            yield ErrorDetail(loc, _FILE_NOT_FOUND, "not_found")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, first_problems
 from gleanery.service.resources.outputs import mutations
-from gleanery.service.resources.outputs.hashes import parse_output_id
+from gleanery.service.resources.outputs.elements import parse_output_id
 from gleanery.service.resources.reviews.models import FindingIn
 from gleanery.service.storage import paging
 from gleanery.service.storage.database import Row

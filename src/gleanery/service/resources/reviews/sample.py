@@ -25,7 +25,7 @@ from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.fields.unusual import unusual_outputs
 from gleanery.service.resources.files.references import decode_item
 from gleanery.service.resources.history import field_changes
-from gleanery.service.resources.outputs.hashes import parse_output_id
+from gleanery.service.resources.outputs.elements import parse_output_id
 from gleanery.service.resources.reviews import job_history
 from gleanery.service.storage import group_lock, metadata, paging
 from gleanery.service.storage.database import Database, Row, Sql, Statement, indexed

@@ -166,7 +166,7 @@ CREATE TABLE groups (
     view_purged_seq BIGINT  NOT NULL DEFAULT 0,   -- like purged_seq, for view_tombstones
     approved_count  BIGINT  NOT NULL DEFAULT 0,
     daily_changes   TEXT,                         -- see storage/daily_changes.py
-    identity_format INTEGER NOT NULL DEFAULT 0,   -- see storage/outputs/hashes.py
+    identity_format INTEGER NOT NULL DEFAULT 0,   -- see resources/outputs/elements.py
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, name)
 );

@@ -164,7 +164,7 @@ CREATE TABLE groups (
     view_purged_seq INTEGER NOT NULL DEFAULT 0,   -- like purged_seq, for view_tombstones
     approved_count  INTEGER NOT NULL DEFAULT 0,
     daily_changes   TEXT,                         -- see storage/daily_changes.py
-    identity_format INTEGER NOT NULL DEFAULT 0,   -- see storage/outputs/hashes.py
+    identity_format INTEGER NOT NULL DEFAULT 0,   -- see resources/outputs/elements.py
     UNIQUE (organization_id, name)
 ) STRICT;
 
