@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from gleanery.sessions import cookie_rules, document, visibility
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
-from gleanery.sessions.errors import InvalidSession, Loss, Losses
 from gleanery.sessions.formats import FORMATS
-from gleanery.sessions.model import Cookie, SessionState, StorageEntry
+from gleanery.sessions.model import Cookie, InvalidSession, Loss, Losses, SessionState, StorageEntry
 from gleanery.sessions.visibility import Page
 
 AUTO = "auto"

@@ -12,8 +12,7 @@ from itertools import islice
 
 from gleanery.sessions import cookie_dates, cookie_rules, records
 from gleanery.sessions.document import MAX_LINES, limited, numbered_lines
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import MAX_EXPIRES, Cookie, split_domain
+from gleanery.sessions.model import MAX_EXPIRES, Cookie, InvalidSession, Losses, split_domain
 from gleanery.sessions.visibility import Page, gets_cookie, matches_host
 
 _PART = re.compile(r"[^;]+")

@@ -11,9 +11,10 @@ from typing import Any
 
 from gleanery.sessions import hostnames, records
 from gleanery.sessions.document import Document
-from gleanery.sessions.errors import InvalidSession, Losses
 from gleanery.sessions.model import (
     Cookie,
+    InvalidSession,
+    Losses,
     PartitionKey,
     SessionState,
     normalize_origin,

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from gleanery.sessions import hostnames
-from gleanery.sessions.errors import Losses
-from gleanery.sessions.model import Cookie
+from gleanery.sessions.model import Cookie, Losses
 
 _CONTROLS = "\x00-\x1f\x7f"
 _NAME = re.compile(rf"(?! )[^;={_CONTROLS}]*(?<! )\Z")

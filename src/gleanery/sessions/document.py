@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import SessionState
+from gleanery.sessions.model import InvalidSession, Losses, SessionState
 from gleanery.sessions.visibility import Page
 
 _BYTE_ORDER_MARK = "\ufeff"

@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from gleanery.sessions import hostnames
-from gleanery.sessions.errors import InvalidSession, MissingUrl
-from gleanery.sessions.model import Cookie, SessionState, split_domain
+from gleanery.sessions.model import Cookie, InvalidSession, MissingUrl, SessionState, split_domain
 
 # urlsplit rejects some hosts in brackets that the service can store.
 _URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE | re.ASCII)

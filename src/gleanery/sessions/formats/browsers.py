@@ -12,8 +12,7 @@ from typing import Any
 
 from gleanery.sessions import cookie_records, cookie_rules
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Format
-from gleanery.sessions.errors import Losses
-from gleanery.sessions.model import Cookie, SessionState
+from gleanery.sessions.model import Cookie, Losses, SessionState
 
 _CDP = "cdp"
 _PUPPETEER = "puppeteer"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from gleanery.sessions import cookie_dates, cookie_rules, hostnames, records
 from gleanery.sessions.document import TEXT, Document, Format, numbered_lines
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import Cookie, SessionState, split_domain
+from gleanery.sessions.model import Cookie, InvalidSession, Losses, SessionState, split_domain
 
 _HEADER = re.compile(r"#[ \t]*(Netscape )?HTTP Cookie File", re.IGNORECASE)
 _HTTP_ONLY = "#HttpOnly_"

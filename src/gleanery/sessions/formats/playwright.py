@@ -7,8 +7,7 @@ from typing import Any
 
 from gleanery.sessions import cookie_records, cookie_rules, hostnames, records
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
-from gleanery.sessions.errors import Losses
-from gleanery.sessions.model import Cookie, SessionState, StorageEntry, normalize_origin
+from gleanery.sessions.model import Cookie, Losses, SessionState, StorageEntry, normalize_origin
 
 _NAME = "playwright"
 _NO_EXPIRY = -1

@@ -10,8 +10,7 @@ from typing import Any
 
 from gleanery.sessions import cookie_records, cookie_rules, hostnames, records
 from gleanery.sessions.document import JSON, Document, Format
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import Cookie, SessionState
+from gleanery.sessions.model import Cookie, InvalidSession, Losses, SessionState
 from gleanery.sessions.visibility import page_of
 
 _NAME = "scrapy"

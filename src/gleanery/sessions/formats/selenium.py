@@ -12,9 +12,8 @@ from typing import Any
 
 from gleanery.sessions import cookie_records, cookie_rules
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Format
-from gleanery.sessions.errors import Losses
 from gleanery.sessions.hostnames import is_address
-from gleanery.sessions.model import Cookie, SessionState
+from gleanery.sessions.model import Cookie, Losses, SessionState
 from gleanery.sessions.visibility import parse_url
 
 _NAME = "selenium"

@@ -56,7 +56,7 @@ from gleanery.service.resources.sessions.states import FoundState, StateFilter
 from gleanery.service.storage import group_lock
 from gleanery.sessions import FORMATS, InvalidSession, visibility
 from gleanery.sessions.document import JSON, Format
-from gleanery.sessions.errors import MissingUrl
+from gleanery.sessions.model import MissingUrl
 
 
 async def list_sessions(context: RequestContext[SessionsQuery, None]) -> Response:

@@ -40,7 +40,7 @@ from gleanery.service.resources.sessions.versions import IfMatch
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 from gleanery.service.storage.group_lock import Clock
 from gleanery.sessions import ReadResult, visibility
-from gleanery.sessions.errors import Losses
+from gleanery.sessions.model import Losses
 
 MAX_LEASES = 1000
 """The most leases that an organization has at a time."""

@@ -20,7 +20,7 @@ from gleanery.service.resources.sessions.whole_records import (
 from gleanery.service.storage.database import Database, Row
 from gleanery.sessions import Cookie as BrowserCookie
 from gleanery.sessions import InvalidSession, Loss, SessionState, StorageEntry, visibility
-from gleanery.sessions.errors import Losses
+from gleanery.sessions.model import Losses
 
 _RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
 _LARGE_BYTES = 256 * 1024
