@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gleanery.sessions import hostnames, records
+from gleanery.sessions.browser_rules import parse_url
 from gleanery.sessions.document import Document
 from gleanery.sessions.model import (
     Cookie,
@@ -20,7 +21,6 @@ from gleanery.sessions.model import (
     normalize_origin,
     split_domain,
 )
-from gleanery.sessions.visibility import parse_url
 
 _EXTENSION_MEMBERS = frozenset(("expirationDate", "hostOnly", "storeId", "firstPartyDomain"))
 _CDP_MEMBERS = frozenset(

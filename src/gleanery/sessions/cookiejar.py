@@ -8,6 +8,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 from gleanery.sessions import conversion, cookie_dates, records
+from gleanery.sessions.browser_rules import parse_url
 from gleanery.sessions.conversion import ReadResult, WriteResult
 from gleanery.sessions.document import Document, Format
 from gleanery.sessions.model import (
@@ -18,7 +19,6 @@ from gleanery.sessions.model import (
     SessionState,
     split_domain,
 )
-from gleanery.sessions.visibility import parse_url
 
 _TITLE = "A cookie jar"
 _NO_JAR = (

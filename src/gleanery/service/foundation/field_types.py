@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from gleanery.common import suggestions
 from gleanery.service.foundation.values import countries, timestamps
-from gleanery.sessions import FORMATS, formats, hostnames, visibility
+from gleanery.sessions import FORMATS, browser_rules, formats, hostnames
 
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LENGTH = 200
@@ -219,7 +219,7 @@ def _check_date_time(text: str) -> str:
 
 
 def _check_url(url: str) -> str:
-    visibility.parse_url(url)
+    browser_rules.parse_url(url)
     return url
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gleanery.sessions import cookie_dates, cookie_rules, hostnames, records
+from gleanery.sessions import browser_rules, cookie_dates, hostnames, records
 from gleanery.sessions.document import TEXT, Document, Format, numbered_lines
 from gleanery.sessions.model import Cookie, InvalidSession, Losses, SessionState, split_domain
 
@@ -82,7 +82,7 @@ def _read_cookie(line: str, losses: Losses) -> Cookie:
         secure=_read_flag(secure, "fourth"),
         http_only=http_only,
     )
-    return cookie_rules.with_implied_fields(cookie, ("http_only",))  # wget does not save it
+    return browser_rules.with_implied_fields(cookie, ("http_only",))  # wget does not save it
 
 
 def _read_host(domain: str, losses: Losses) -> str:

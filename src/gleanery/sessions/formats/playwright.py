@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gleanery.sessions import cookie_records, cookie_rules, hostnames, records
+from gleanery.sessions import browser_rules, cookie_records, hostnames, records
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
 from gleanery.sessions.model import Cookie, Losses, SessionState, StorageEntry, normalize_origin
 
@@ -51,7 +51,7 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, An
             losses.add("local_storage", _INVALID_ORIGIN, "entry")
             continue
         origins.setdefault(entry.origin, []).append({"name": entry.key, "value": entry.value})
-    accepted = cookie_rules.accepted(state.cookies, losses)
+    accepted = browser_rules.accepted(state.cookies, losses)
     return {
         "cookies": [_write_cookie(cookie) for cookie in accepted],
         "origins": [{"origin": origin, "localStorage": found} for origin, found in origins.items()],

@@ -27,7 +27,14 @@ from gleanery.service.resources.sessions.state_models import (
 )
 from gleanery.service.resources.sessions.states import is_empty
 from gleanery.service.storage.database import Transaction
-from gleanery.sessions import FORMATS, ReadResult, SessionState, StorageEntry, hostnames, visibility
+from gleanery.sessions import (
+    FORMATS,
+    ReadResult,
+    SessionState,
+    StorageEntry,
+    browser_rules,
+    hostnames,
+)
 from gleanery.sessions import Cookie as BrowserCookie
 
 _RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
@@ -57,7 +64,7 @@ class PreparedState(NamedTuple):
     destination: Destination
     cookies: Prepared[Cookie]
     local_storage: Prepared[LocalStorageEntry]
-    pages: Sequence[visibility.Page]
+    pages: Sequence[browser_rules.Page]
     """The pages that the cookies were sent to, if the format does not say domain and path."""
 
 

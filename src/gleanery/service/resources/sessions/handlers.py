@@ -54,7 +54,7 @@ from gleanery.service.resources.sessions.records import ALL_GROUPS, Filter
 from gleanery.service.resources.sessions.state_models import Cookie, LocalStorageEntry
 from gleanery.service.resources.sessions.states import FoundState, StateFilter
 from gleanery.service.storage import group_lock
-from gleanery.sessions import FORMATS, InvalidSession, visibility
+from gleanery.sessions import FORMATS, InvalidSession, browser_rules
 from gleanery.sessions.document import JSON, Format
 from gleanery.sessions.model import MissingUrl
 
@@ -226,7 +226,7 @@ def _require_url(query: SessionExport) -> None:
 
 async def _filter(context: RequestContext[SessionExport, None]) -> StateFilter:
     query = context.query
-    page = None if query.url is None else visibility.parse_url(query.url)
+    page = None if query.url is None else browser_rules.parse_url(query.url)
     return StateFilter(query.profile, query.domain, page, await _group_number(context))
 
 

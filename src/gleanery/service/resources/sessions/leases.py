@@ -39,7 +39,7 @@ from gleanery.service.resources.sessions.records import (
 from gleanery.service.resources.sessions.versions import IfMatch
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 from gleanery.service.storage.group_lock import Clock
-from gleanery.sessions import ReadResult, visibility
+from gleanery.sessions import ReadResult, browser_rules
 from gleanery.sessions.model import Losses
 
 MAX_LEASES = 1000
@@ -258,7 +258,7 @@ def within(lease: Lease, document: ReadResult) -> ReadResult:
     Another holder may have their hosts.
     """
     given, losses = document.state, Losses()
-    state = visibility.of_domain(given, lease.domain)
+    state = browser_rules.of_domain(given, lease.domain)
     losses.add("cookie", _OTHER_HOST, "cookie", len(given.cookies) - len(state.cookies))
     entries = len(given.local_storage) - len(state.local_storage)
     losses.add("local_storage", _OTHER_HOST, "entry", entries)

@@ -18,7 +18,7 @@ from gleanery.service.resources.sessions.versions import visible_hosts
 from gleanery.service.storage.database import Row, Transaction
 from gleanery.sessions import Cookie as BrowserCookie
 from gleanery.sessions import InvalidSession
-from gleanery.sessions.visibility import Page, gets_cookie
+from gleanery.sessions.browser_rules import Page, gets_cookie
 
 _DOMAIN, _HOST, _NAME, _EXPIRES = map(COOKIES.columns.index, ("domain", "host", "name", "expires"))
 

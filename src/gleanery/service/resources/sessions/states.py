@@ -19,7 +19,7 @@ from gleanery.service.resources.sessions.whole_records import (
 )
 from gleanery.service.storage.database import Database, Row
 from gleanery.sessions import Cookie as BrowserCookie
-from gleanery.sessions import InvalidSession, Loss, SessionState, StorageEntry, visibility
+from gleanery.sessions import InvalidSession, Loss, SessionState, StorageEntry, browser_rules
 from gleanery.sessions.model import Losses
 
 _RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
@@ -47,7 +47,7 @@ class StateFilter(NamedTuple):
     profile: str = DEFAULT_PROFILE
     domain: str | None = None
     """Only what pages on this domain's host see. A leading dot includes its subdomains."""
-    page: visibility.Page | None = None
+    page: browser_rules.Page | None = None
     """Only what this page sees."""
     for_group: int | None = None
     """Only entries that this group uses. Its own ones win over those of every group."""
@@ -139,7 +139,7 @@ def _select(
     )
     has_expired = _has_expired(stored_cookies, stored_entries, now)
     selected = _selected(state, filter_)
-    state = visibility.without_expired(selected, now)
+    state = browser_rules.without_expired(selected, now)
     losses.add("cookie", _EXPIRED_COOKIE, "cookie", len(selected.cookies) - len(state.cookies))
     losses.add("local_storage", _EXPIRED_ENTRY, "entry", _expired(stored_entries, filter_, now))
     for entry in state.local_storage:
@@ -149,8 +149,8 @@ def _select(
 
 def _selected(state: SessionState, filter_: StateFilter) -> SessionState:
     if filter_.domain is not None:
-        state = visibility.of_domain(state, filter_.domain)
-    return state if filter_.page is None else visibility.of_page(state, filter_.page)
+        state = browser_rules.of_domain(state, filter_.domain)
+    return state if filter_.page is None else browser_rules.of_page(state, filter_.page)
 
 
 def _expired(found: Iterable[StoredEntry], filter_: StateFilter, now: int) -> int:
