@@ -1,11 +1,9 @@
-"""Rules for a cookie: those of browsers, of name prefixes, and of tools that send to subdomains.
+"""The rules of browsers: which cookies they accept, and which part of a session a page sees.
 
 A tool that sets many cookies fails if one breaks a rule of browsers. The rules of name prefixes,
 such as ``__Host-``, are those of RFC 6265bis. Some tools send every cookie to subdomains, so they
-cannot keep a cookie for one host.
+cannot keep a cookie for one host. What a page sees follows from hosts, paths and schemes.
 """
-
-# MERGED gleanery.sessions.visibility: The part of a session that a page sees: the rules of browsers for hosts, paths and schemes.
 
 from __future__ import annotations
 
@@ -33,6 +31,14 @@ _MAX_PATH_BYTES = 1024
 _INVALID = "A cookie is left out, because browsers reject its name, value, host or path"
 _PARTITION_RULE = "A cookie is left out, because browsers reject its partition"
 _SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without Secure"
+_PREFIX_RULE = "A cookie is left out, because browsers reject it: {rule}"
+_COLLISION = "A cookie for one host is left out, because another one is for its subdomains, too"
+# urlsplit rejects some hosts in brackets that the service can store.
+_URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE | re.ASCII)
+_WEB_SOCKET = re.compile(r"\A\s*ws(?=s?://)", re.IGNORECASE | re.ASCII)
+
+
+# --- names, values and flags ----------------------------------------------------------------------
 
 
 def accepted(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
@@ -77,7 +83,7 @@ def _with_valid_same_site(cookie: Cookie, losses: Losses) -> Cookie:
     return replace(cookie, same_site=None)
 
 
-_REASON = "A cookie is left out, because browsers reject it: {rule}"
+# --- prefixes of names ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,7 @@ def without_violations(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Co
         if rule is None or rule.is_met_by(cookie):
             yield cookie
         else:
-            losses.add("cookie", _REASON.format(rule=rule.sentence))
+            losses.add("cookie", _PREFIX_RULE.format(rule=rule.sentence))
 
 
 def with_implied_fields(cookie: Cookie, missing: Collection[str]) -> Cookie:
@@ -154,7 +160,7 @@ def _rule_of(cookie: Cookie) -> _Rule | None:
     return next((rule for rule in _RULES if start.startswith(rule.prefix)), None)
 
 
-_COLLISION = "A cookie for one host is left out, because another one is for its subdomains, too"
+# --- tools that send every cookie to subdomains ---------------------------------------------------
 
 
 def without_host_only(
@@ -177,9 +183,7 @@ def without_host_only(
             yield wider
 
 
-# urlsplit rejects some hosts in brackets that the service can store.
-_URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE | re.ASCII)
-_WEB_SOCKET = re.compile(r"\A\s*ws(?=s?://)", re.IGNORECASE | re.ASCII)
+# --- what a page sees -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
-"""The model of session state, which every format is converted from and to."""
+"""The model of session state, which every format is converted from and to.
 
-# MERGED gleanery.sessions.errors: What cannot be read or kept: the errors of a session, and the losses of a conversion.
+It has the errors of a session, and the losses of a conversion: what could not be kept, counted and
+described in one sentence each.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,65 @@ _HOST_RULE = (
     "The host of a cookie must be in lower case and ASCII, without a leading dot. A cookie for "
     "subdomains, too, has host_only=False"
 )
+_AUTHORIZATION = (
+    "The Authorization header is not kept: a session has only cookies and local storage"
+)
+
+
+# --- errors and losses --------------------------------------------------------------------------
+
+
+class InvalidSession(ValueError):
+    """A document, a record or a URL is invalid. The message never contains a value."""
+
+
+class MissingUrl(InvalidSession):
+    """A document belongs to a page, and nobody says to which one."""
+
+
+class Loss(NamedTuple):
+    """One kind of loss. The sentence contains no name and no value."""
+
+    subject: str
+    """What is lost: a field of ``Cookie``, ``cookie``, ``local_storage``, ``indexed_db``,
+    ``authorization``, ``priority`` or ``member``."""
+    records: int
+    """Number of records that are affected."""
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class Losses:
+    """Collects the losses of one conversion."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[tuple[str, str, str]]()
+
+    def add(self, subject: str, reason: str, noun: str = "cookie", count: int = 1) -> None:
+        """Add a loss, if the count is not 0. Equal reasons become one sentence with the sum."""
+        if count:
+            self._counts[subject, reason, noun] += count
+
+    def add_authorization(self, count: int = 1) -> None:
+        """Add requests whose login is in the Authorization header, if there are any."""
+        self.add("authorization", _AUTHORIZATION, "request", count)
+
+    def found(self) -> tuple[Loss, ...]:
+        return tuple(
+            Loss(subject, count, f"{reason} ({count} {_plural(noun, count)}).")
+            for (subject, reason, noun), count in self._counts.items()
+        )
+
+
+def _plural(noun: str, count: int) -> str:
+    if count == 1:
+        return noun
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+
+
+# --- cookies and entries ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,58 +197,3 @@ def _reject_surrogates(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidSession("A name, value or path must not contain lone surrogates") from None
-
-
-class InvalidSession(ValueError):
-    """A document, a record or a URL is invalid. The message never contains a value."""
-
-
-class MissingUrl(InvalidSession):
-    """A document belongs to a page, and nobody says to which one."""
-
-
-_AUTHORIZATION = (
-    "The Authorization header is not kept: a session has only cookies and local storage"
-)
-
-
-class Loss(NamedTuple):
-    """One kind of loss. The sentence contains no name and no value."""
-
-    subject: str
-    """What is lost: a field of ``Cookie``, ``cookie``, ``local_storage``, ``indexed_db``,
-    ``authorization``, ``priority`` or ``member``."""
-    records: int
-    """Number of records that are affected."""
-    sentence: str
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-class Losses:
-    """Collects the losses of one conversion."""
-
-    def __init__(self) -> None:
-        self._counts = Counter[tuple[str, str, str]]()
-
-    def add(self, subject: str, reason: str, noun: str = "cookie", count: int = 1) -> None:
-        """Add a loss, if the count is not 0. Equal reasons become one sentence with the sum."""
-        if count:
-            self._counts[subject, reason, noun] += count
-
-    def add_authorization(self, count: int = 1) -> None:
-        """Add requests whose login is in the Authorization header, if there are any."""
-        self.add("authorization", _AUTHORIZATION, "request", count)
-
-    def found(self) -> tuple[Loss, ...]:
-        return tuple(
-            Loss(subject, count, f"{reason} ({count} {_plural(noun, count)}).")
-            for (subject, reason, noun), count in self._counts.items()
-        )
-
-
-def _plural(noun: str, count: int) -> str:
-    if count == 1:
-        return noun
-    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
