@@ -38,7 +38,7 @@ _URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE |
 _WEB_SOCKET = re.compile(r"\A\s*ws(?=s?://)", re.IGNORECASE | re.ASCII)
 
 
-# --- names, values and flags ----------------------------------------------------------------------
+# --- names, values and flags --------------------------------------------------------------------
 
 
 def accepted(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
@@ -83,7 +83,7 @@ def _with_valid_same_site(cookie: Cookie, losses: Losses) -> Cookie:
     return replace(cookie, same_site=None)
 
 
-# --- prefixes of names ----------------------------------------------------------------------------
+# --- prefixes of names --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _rule_of(cookie: Cookie) -> _Rule | None:
     return next((rule for rule in _RULES if start.startswith(rule.prefix)), None)
 
 
-# --- tools that send every cookie to subdomains ---------------------------------------------------
+# --- tools that send every cookie to subdomains -------------------------------------------------
 
 
 def without_host_only(
@@ -183,7 +183,7 @@ def without_host_only(
             yield wider
 
 
-# --- what a page sees -----------------------------------------------------------------------------
+# --- what a page sees ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
