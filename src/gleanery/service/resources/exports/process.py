@@ -16,7 +16,7 @@ import msgspec
 
 from gleanery.service.resources.exports.tables import END, Failure, TableRequest
 from gleanery.tables import ExportWriter, open_export
-from gleanery.tables.errors import ExportError
+from gleanery.tables.export import ExportError
 
 _MAX_MEMORY_BYTES = 4 * 1024**3
 _READ_BYTES = 1024 * 1024
