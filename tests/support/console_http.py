@@ -54,7 +54,7 @@ def new_link(
         grant = await organizations.find_grant_by_id(engine, token_id)
         assert grant is not None
         time = timestamps.now() if now is None else now
-        return await login_links.create(engine, grant, person, time)
+        return await login_links.create_link(engine, grant, person, time)
 
     return on_engine(settings, create)
 

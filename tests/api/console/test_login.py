@@ -429,7 +429,7 @@ def test_an_expired_link_and_one_of_a_revoked_token_do_not_work(
     service: Service, stranger: Client, token: str
 ) -> None:
     token_id = token_id_of(stranger, token)
-    before = timestamps.now() - login_links.LIFETIME
+    before = timestamps.now() - login_links.LINK_LIFETIME
     assert (
         sign_in(stranger, link=new_link(service.settings, token_id, None, before)).status_code
         == 401
@@ -468,7 +468,7 @@ def test_a_new_link_of_the_token_confirms_once(timed_service: Service, clock: Cl
         with closing(ConsoleClient(timed_service.url, timed_service.token())) as other:
             other_id = other.get(SESSION).json()["token_id"]
         expired = new_link(timed_service.settings, token_id, now=clock())
-        clock.move(seconds=login_links.LIFETIME // timestamps.SECOND)
+        clock.move(seconds=login_links.LINK_LIFETIME // timestamps.SECOND)
         foreign = new_link(timed_service.settings, other_id, now=clock())
         link = new_link(timed_service.settings, token_id, now=clock())
         for wrong in ("x", expired, foreign):

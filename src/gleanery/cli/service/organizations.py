@@ -284,7 +284,7 @@ def create_login_link(
         grant = await organizations.find_grant_by_id(engine, token_id)
         if grant is None or (grant.expires is not None and grant.expires <= now):
             raise NotFound(("token",), f"There is no valid token {token_id}")
-        return await login_links.create(engine, grant, person, now)
+        return await login_links.create_link(engine, grant, person, now)
 
     secret = with_database(settings, create)
     typer.echo(login_secrets.link_address(address, secret, person))

@@ -100,7 +100,7 @@ async def create_login(settings: Settings, is_new: bool, progress: StartProgress
 async def _create_link(engine: Engine, token: str) -> str:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    return await login_links.create(engine, grant, None, timestamps.now())
+    return await login_links.create_link(engine, grant, None, timestamps.now())
 
 
 async def _store_sample(

@@ -163,12 +163,12 @@ async def _grant_of_token(context: AnyContext, token: str, person: str) -> Grant
 
 async def _grant_of_link(context: AnyContext, link: str, person: str) -> tuple[Grant, str]:
     database, now = context.services.database, context.services.clock()
-    token_id = await login_links.token_of(database, link)
+    token_id = await login_links.token_of_link(database, link)
     state = None if token_id is None else await organizations.token_state_by_id(database, token_id)
     if state is None:
         raise Unauthenticated(_NO_LINK, is_token_invalid=True)
     await _count(context, state.id)  # before the link is used up
-    used = await login_links.use(database, link, now)
+    used = await login_links.use_link(database, link, now)
     if used is None:
         raise Unauthenticated(_NO_LINK, is_token_invalid=True)
     person = used.person or person
@@ -302,7 +302,7 @@ async def _is_own_token(context: AnyContext, token: str) -> bool:
 async def _use_link(context: AnyContext, link: str, now: int) -> bool:
     """Use a login link of the session's token. One of another token stays unused."""
     database = context.services.database
-    if await login_links.token_of(database, link) != context.token_id:
+    if await login_links.token_of_link(database, link) != context.token_id:
         return False
-    used = await login_links.use(database, link, now)
+    used = await login_links.use_link(database, link, now)
     return used is not None and used.is_valid

@@ -192,7 +192,7 @@ async def end_all_of_token(database: Database, token_id: int, actor: Actor, now:
 
     async def work(transaction: Transaction) -> None:
         await transaction.fetch(_END_OF_TOKEN, transaction.organization_id, token_id)
-        await login_links.delete_of_token(transaction, token_id)
+        await login_links.delete_links_of_token(transaction, token_id)
         about = AuditAbout(everywhere=True)
         await log.append(transaction, actor, now, "sign_out", about)
 
@@ -202,13 +202,13 @@ async def end_all_of_token(database: Database, token_id: int, actor: Actor, now:
 async def delete_ended(engine: Engine, now: int) -> None:
     """Delete ended sessions and expired links. The time must be confirmed."""
     await _run(engine, _DELETE_ENDED, *_limits(now))
-    await login_links.delete_expired(engine, now)
+    await login_links.delete_expired_links(engine, now)
 
 
 async def delete_all(transaction: Transaction) -> None:
     """Delete all sessions and links, so that a restored backup does not revive them."""
     await transaction.fetch(_DELETE_ALL)
-    await login_links.delete_all(transaction)
+    await login_links.delete_all_links(transaction)
 
 
 async def _run(database: Database, sql: str, *values: int) -> None:

@@ -11,17 +11,17 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.storage.database import Engine, Transaction
 
-LIFETIME = 15 * 60 * timestamps.SECOND
+LINK_LIFETIME = 15 * 60 * timestamps.SECOND
 
-_CREATE = """
+_CREATE_LINK = """
 INSERT INTO login_links (organization_id, digest, token_id, person, expires_at)
 VALUES ($1, $2, $3, $4, $5)
 """
-_TOKEN_OF = "SELECT token_id FROM login_links WHERE digest = $1"
-_USE = "DELETE FROM login_links WHERE digest = $1 RETURNING token_id, person, expires_at"
-_DELETE_OF_TOKEN = "DELETE FROM login_links WHERE organization_id = $1 AND token_id = $2"
-_DELETE_EXPIRED = "DELETE FROM login_links WHERE expires_at <= $1 OR expires_at >= $2"
-_DELETE_ALL = "DELETE FROM login_links"
+_TOKEN_OF_LINK = "SELECT token_id FROM login_links WHERE digest = $1"
+_USE_LINK = "DELETE FROM login_links WHERE digest = $1 RETURNING token_id, person, expires_at"
+_DELETE_LINKS_OF_TOKEN = "DELETE FROM login_links WHERE organization_id = $1 AND token_id = $2"
+_DELETE_EXPIRED_LINKS = "DELETE FROM login_links WHERE expires_at <= $1 OR expires_at >= $2"
+_DELETE_ALL_LINKS = "DELETE FROM login_links"
 
 
 class Link(NamedTuple):
@@ -33,13 +33,13 @@ class Link(NamedTuple):
     """False if it has expired, or if a wrong clock gave it an expiry too far ahead."""
 
 
-async def create(engine: Engine, grant: Grant, person: str | None, now: int) -> str:
+async def create_link(engine: Engine, grant: Grant, person: str | None, now: int) -> str:
     """Create a login link of a token on the command line, and return its secret."""
     secret = login_secrets.new_secret()
-    row = (login_secrets.link_digest(secret), grant.token_id, person, now + LIFETIME)
+    row = (login_secrets.link_digest(secret), grant.token_id, person, now + LINK_LIFETIME)
 
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch(_CREATE, transaction.organization_id, *row)
+        await transaction.fetch(_CREATE_LINK, transaction.organization_id, *row)
         about = AuditAbout(token_id=grant.token_id)
         if person is not None:
             about["of_person"] = person
@@ -49,17 +49,17 @@ async def create(engine: Engine, grant: Grant, person: str | None, now: int) -> 
     return secret
 
 
-async def token_of(engine: Engine, secret: str) -> int | None:
+async def token_of_link(engine: Engine, secret: str) -> int | None:
     """Return the token of a link without using it. A guess of a stranger only reads."""
-    rows = await engine.read(_TOKEN_OF, login_secrets.link_digest(secret))
+    rows = await engine.read(_TOKEN_OF_LINK, login_secrets.link_digest(secret))
     return int(rows[0][0]) if rows else None
 
 
-async def use(engine: Engine, secret: str, now: int) -> Link | None:
+async def use_link(engine: Engine, secret: str, now: int) -> Link | None:
     """Use a link, which deletes it. Returns None if it is unknown or was used before."""
 
     async def work(transaction: Transaction) -> Link | None:
-        rows = await transaction.fetch(_USE, login_secrets.link_digest(secret))
+        rows = await transaction.fetch(_USE_LINK, login_secrets.link_digest(secret))
         if not rows:
             return None
         [[token_id, person, expires_at]] = rows
@@ -68,20 +68,20 @@ async def use(engine: Engine, secret: str, now: int) -> Link | None:
     return await engine.write(work)
 
 
-async def delete_of_token(transaction: Transaction, token_id: int) -> None:
-    await transaction.fetch(_DELETE_OF_TOKEN, transaction.organization_id, token_id)
+async def delete_links_of_token(transaction: Transaction, token_id: int) -> None:
+    await transaction.fetch(_DELETE_LINKS_OF_TOKEN, transaction.organization_id, token_id)
 
 
-async def delete_expired(engine: Engine, now: int) -> None:
+async def delete_expired_links(engine: Engine, now: int) -> None:
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch(_DELETE_EXPIRED, now, _latest_expiry(now))
+        await transaction.fetch(_DELETE_EXPIRED_LINKS, now, _latest_expiry(now))
 
     await engine.write(work)
 
 
-async def delete_all(transaction: Transaction) -> None:
-    await transaction.fetch(_DELETE_ALL)
+async def delete_all_links(transaction: Transaction) -> None:
+    await transaction.fetch(_DELETE_ALL_LINKS)
 
 
 def _latest_expiry(now: int) -> int:
-    return now + LIFETIME + timestamps.MAX_CLOCK_DIFFERENCE
+    return now + LINK_LIFETIME + timestamps.MAX_CLOCK_DIFFERENCE
