@@ -18,13 +18,13 @@ from gleanery.service.foundation.errors import (
     wrong_scheme,
 )
 from gleanery.service.foundation.security import tokens
-from gleanery.service.resources.access import console_sessions, login_secrets
+from gleanery.service.resources.access import console_sessions
 from gleanery.service.resources.access.organizations import find_grant
 from gleanery.service.resources.access.token_use import TokenUse
 from gleanery.service.storage.database import Engine
 
 _MAX_CACHED = 10_000
-_SESSION_HEADERS = (b"cookie", login_secrets.KEY_HEADER, login_secrets.SITE_HEADER)
+_SESSION_HEADERS = (b"cookie", console_sessions.KEY_HEADER, console_sessions.SITE_HEADER)
 
 
 class TokenAuthenticator:
@@ -56,7 +56,7 @@ class TokenAuthenticator:
     def caller(self, headers: Mapping[bytes, bytes]) -> bytes:
         """Return the digest that identifies a caller. The token or session may be invalid."""
         header = headers.get(b"authorization", b"")
-        if not header and login_secrets.has_session(headers):
+        if not header and console_sessions.has_session(headers):
             header = b"\0".join(headers.get(name, b"") for name in _SESSION_HEADERS)
         return hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
 
@@ -113,11 +113,11 @@ class TokenAuthenticator:
 
     async def _read_grant(self, headers: Mapping[bytes, bytes]) -> tokens.Grant:
         header = headers.get(b"authorization", b"")
-        if not header and login_secrets.has_session(headers):
-            credentials = login_secrets.find_credentials(self._cookie_name, headers)
+        if not header and console_sessions.has_session(headers):
+            credentials = console_sessions.find_credentials(self._cookie_name, headers)
             if credentials is None:
                 raise no_session()
-            is_background = login_secrets.is_background(headers)
+            is_background = console_sessions.is_background(headers)
             now = self._clock()
             grant = await console_sessions.find(self._database, credentials, now, is_background)
             if grant is None:
