@@ -32,8 +32,7 @@ from gleanery.service.maintenance.clock_guard import SweepClock
 from gleanery.service.maintenance.sweep import Sweep, UsageStore
 from gleanery.service.resources.access import console_sessions
 from gleanery.service.resources.access import operations as access
-from gleanery.service.resources.access.authentication import TokenAuthenticator
-from gleanery.service.resources.access.token_use import TokenUse
+from gleanery.service.resources.access.authentication import TokenAuthenticator, TokenUse
 from gleanery.service.resources.audit import operations as audit
 from gleanery.service.resources.audit.log import ReadAuditor
 from gleanery.service.resources.changes import operations as changes
