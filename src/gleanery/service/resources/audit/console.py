@@ -16,7 +16,7 @@ from gleanery.service.resources.audit.models import AuditAction, AuditEntry
 _PAGE_SIZE = 50
 
 
-class AuditQuery(Query):
+class AuditLogQuery(Query):
     """Which entries to return."""
 
     before: WholeNumber = Field(default=MAX_INT64, ge=1, le=MAX_INT64)
@@ -34,7 +34,7 @@ class AuditLogPage(TypedDict):
     """Names by the id of the token, as far as the tokens of these entries have one."""
 
 
-async def read_audit_log(context: RequestContext[AuditQuery, None]) -> Response:
+async def read_audit_log(context: RequestContext[AuditLogQuery, None]) -> Response:
     query, database = context.query, context.database
     filter_ = log.Filter(query.action, query.token_id, query.person)
     entries, next_before = await log.read_newest(database, query.before, filter_, _PAGE_SIZE)

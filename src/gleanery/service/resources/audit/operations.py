@@ -70,7 +70,7 @@ _CONSOLE_OPERATIONS = (
         description="The audit log, newest first.",
         needs_session=True,
         scopes=("audit:read",),
-        query=console.AuditQuery,
+        query=console.AuditLogQuery,
         response=console.AuditLogPage,
     ),
 )
