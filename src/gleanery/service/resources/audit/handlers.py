@@ -1,6 +1,4 @@
-"""The handler of the audit log."""
-
-# MERGED gleanery.service.resources.audit.console: The handler of the console's audit screen: the audit log, newest first.
+"""The handlers of the audit log: for clients oldest first, for the console newest first."""
 
 from __future__ import annotations
 
@@ -15,17 +13,19 @@ from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAction, AuditEntry, AuditQuery
 
+_PAGE_SIZE = 50  # of the console
+
 
 async def get_audit(context: RequestContext[AuditQuery, None]) -> Response:
     page = await log.read_page(context.database, context.cursor, context.query.limit)
     return Response(encode(page))
 
 
-_PAGE_SIZE = 50
+# --- the console --------------------------------------------------------------------------------
 
 
 class AuditLogQuery(Query):
-    """Which entries to return."""
+    """Which entries the console shows."""
 
     before: WholeNumber = Field(default=MAX_INT64, ge=1, le=MAX_INT64)
     action: AuditAction | None = None
