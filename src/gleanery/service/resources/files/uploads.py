@@ -13,7 +13,7 @@ from gleanery.service.storage.database import Database, Transaction
 ADD_UNREFERENCED = """
 INSERT INTO unreferenced_blobs (organization_id, key, unreferenced_at) VALUES ($1, $2, $3)
 """
-_REMOVE_UNREFERENCED = """
+_FINISH_UNREFERENCED = """
 DELETE FROM unreferenced_blobs
 WHERE organization_id = $1 AND key = $2 AND unreferenced_at > 0 RETURNING key
 """
@@ -73,7 +73,7 @@ async def finish(database: Database, key: str, upload: Upload, now: int) -> File
     async def work(transaction: Transaction) -> File:
         fetch = transaction.fetch
         [[blob_key]] = await fetch(_LOCK_OR_ADD_BLOB, organization_id, upload.checksum, key)
-        if blob_key == key and not await fetch(_REMOVE_UNREFERENCED, organization_id, key):
+        if blob_key == key and not await fetch(_FINISH_UNREFERENCED, organization_id, key):
             raise Unavailable("The upload took too long; try again")
         known = await fetch(_UPDATE_FILE, organization_id, id_, now)
         if known:
