@@ -32,7 +32,7 @@ from gleanery.service.http.content import (
     is_not_modified,
     requested_range,
 )
-from gleanery.service.resources.files import cleanup, media_types, records, uploads
+from gleanery.service.resources.files import media_types, records
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload
 from gleanery.service.storage.database import Database
@@ -141,14 +141,14 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
     upload = _Upload(content.chunks)
     head = await upload.head()
     file_type = await asyncio.to_thread(media_types.media_type, head, content.declared_type)
-    key = await uploads.begin(context.database, s.clock())
+    key = await records.begin(context.database, s.clock())
     file = None
     try:
         await s.blobs.put(key, file_type, upload.chunks(), _max_size(context))
-        received = uploads.Upload(
+        received = records.Upload(
             upload.checksum, upload.size, file_type, query.source_url, query.etag, content.filename
         )
-        file = await uploads.finish(context.database, key, received, s.clock())
+        file = await records.finish(context.database, key, received, s.clock())
         # The blob can be missing after a restore from an old backup.
         if file.key != key and not await s.blobs.exists(file.key):
             await s.blobs.copy(key, file.key)
@@ -168,7 +168,7 @@ def _max_size(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> int:
 async def _delete_blob(services: Services, database: Database, key: str) -> None:
     """Delete the blob of an upload. If this fails, the sweep does it later."""
     try:
-        await cleanup.delete_unreferenced_blob(database, services.blobs, key)
+        await records.delete_unreferenced_blob(database, services.blobs, key)
     except Exception:
         _log.exception("a blob could not be deleted; the sweep will delete it")
 
