@@ -38,7 +38,7 @@ from gleanery.service.http.content import FileForm, FileHead, is_not_modified, r
 from gleanery.service.http.parser import RequestParser
 from gleanery.service.http.request import HttpRequest, Transport
 from gleanery.service.resources.access import authentication
-from gleanery.service.resources.files import media_types
+from gleanery.service.resources.files import handlers
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.outputs import batch_bodies
 from gleanery.service.resources.outputs.batches import Batch, BatchOptions
@@ -386,7 +386,7 @@ def check_file_link(data: bytes) -> None:
 def check_media_type(data: bytes) -> None:
     """The detected media type is always valid in a header."""
     declared, _, head = data.partition(b"\n")
-    detected = media_types.media_type(head[: media_types.HEAD_BYTES], declared.decode("latin-1"))
+    detected = handlers.media_type(head[: handlers.HEAD_BYTES], declared.decode("latin-1"))
     assert re.fullmatch(r"[!-~]+/[!-~]+", detected)
 
 

@@ -1,10 +1,13 @@
 """The handlers of files: upload of bytes or of a form, lookup, and download with ranges."""
 
+# MERGED gleanery.service.resources.files.media_types: Media types: detects the type of a file from its first bytes and its declared type.
+
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -32,7 +35,7 @@ from gleanery.service.http.content import (
     is_not_modified,
     requested_range,
 )
-from gleanery.service.resources.files import media_types, records
+from gleanery.service.resources.files import records
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload
 from gleanery.service.storage.database import Database
@@ -113,9 +116,9 @@ class _Upload:
         async for chunk in self._body:
             self._head_chunks.append(chunk)
             size += len(chunk)
-            if size >= media_types.HEAD_BYTES:
+            if size >= HEAD_BYTES:
                 break
-        return b"".join(self._head_chunks)[: media_types.HEAD_BYTES]
+        return b"".join(self._head_chunks)[:HEAD_BYTES]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         for chunk in self._head_chunks:
@@ -140,7 +143,7 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
     content = await _open_body(context)
     upload = _Upload(content.chunks)
     head = await upload.head()
-    file_type = await asyncio.to_thread(media_types.media_type, head, content.declared_type)
+    file_type = await asyncio.to_thread(media_type, head, content.declared_type)
     key = await records.begin(context.database, s.clock())
     file = None
     try:
@@ -241,3 +244,46 @@ def _attachment(filename: str) -> bytes:
     if not filename:
         return b"attachment"
     return f"attachment; filename*=UTF-8''{quote(filename, safe='')}".encode()
+
+
+HEAD_BYTES = 4096
+"""The number of bytes at the start of a file that detection needs."""
+
+UNKNOWN = "application/octet-stream"
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}")
+_MIN_CONFIDENCE = 0.3  # a match of three bytes; a match of two may be the start of a CSV file
+_ZIP = "application/zip"
+_CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")  # ZIP and OLE: formats of many document types
+_TEXT_TYPE = re.compile(r"text/|.*[/+](json|xml)$|application/mbox")
+
+
+def media_type(head: bytes, declared: str) -> str:
+    """Return the media type of a file from its first bytes and its Content-Type header.
+
+    The declared type wins for text and for containers: the first bytes do not identify those.
+    """
+    declared = declared.partition(";")[0].strip().lower()
+    if not _MEDIA_TYPE.fullmatch(declared):
+        declared = UNKNOWN
+    detected = _detect(head)
+    if not detected or declared in detected:
+        return declared
+    is_ambiguous = head.startswith(_CONTAINERS) or _TEXT_TYPE.match(detected[0])
+    if is_ambiguous and declared != UNKNOWN:
+        return declared
+    return _ZIP if head.startswith(b"PK") else detected[0]
+
+
+def _detect(head: bytes) -> list[str]:
+    """Return the types with the highest confidence, or none if the confidence is too low."""
+    import puremagic  # imported on first use: its table takes a tenth of the start to load
+
+    try:
+        matches = puremagic.magic_string(head)
+    except (puremagic.PureError, ValueError):
+        return []
+    confidence = max((match.confidence for match in matches), default=0.0)
+    if confidence < _MIN_CONFIDENCE:
+        return []
+    types = [match.mime_type.strip() for match in matches if match.confidence == confidence]
+    return [name for name in types if _MEDIA_TYPE.fullmatch(name) and name != UNKNOWN]
