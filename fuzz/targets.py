@@ -386,7 +386,7 @@ def check_file_link(data: bytes) -> None:
 def check_media_type(data: bytes) -> None:
     """The detected media type is always valid in a header."""
     declared, _, head = data.partition(b"\n")
-    detected = handlers.media_type(head[: handlers.HEAD_BYTES], declared.decode("latin-1"))
+    detected = handlers.detect_media_type(head[: handlers.HEAD_BYTES], declared.decode("latin-1"))
     assert re.fullmatch(r"[!-~]+/[!-~]+", detected)
 
 

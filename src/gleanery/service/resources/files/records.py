@@ -1,7 +1,4 @@
-"""File records: their columns, identity and look-ups."""
-
-# MERGED gleanery.service.resources.files.uploads: Uploads: the database work before and after the bytes of a file are stored.
-# MERGED gleanery.service.resources.files.cleanup: Cleanup: deletes files that no output references, and blobs that no file uses.
+"""File records: their identity and look-ups, uploads, and the deletion of unused files."""
 
 from __future__ import annotations
 
@@ -29,6 +26,57 @@ WHERE organization_id = $1 AND url_etag_hash = $2 ORDER BY uploaded_at DESC LIMI
 """
 _RENEW = "UPDATE files SET used_at = $3 WHERE organization_id = $1 AND id = $2 RETURNING id"
 _RENEWED_EVERY = 3600 * timestamps.SECOND  # a scraper may look up the same file all the time
+_ADD_UNREFERENCED = """
+INSERT INTO unreferenced_blobs (organization_id, key, unreferenced_at) VALUES ($1, $2, $3)
+"""
+_FINISH_UNREFERENCED = """
+DELETE FROM unreferenced_blobs
+WHERE organization_id = $1 AND key = $2 AND unreferenced_at > 0 RETURNING key
+"""
+# Locks the blob's row. Every transaction that adds or removes a file of a blob holds this lock.
+_LOCK_OR_ADD_BLOB = """
+INSERT INTO blobs (organization_id, checksum, key, file_count) VALUES ($1, $2, $3, 0)
+ON CONFLICT (organization_id, checksum) DO UPDATE SET file_count = blobs.file_count
+RETURNING key
+"""
+_UPDATE_FILE = f"""
+UPDATE files SET uploaded_at = $3, used_at = $3 WHERE organization_id = $1 AND id = $2
+RETURNING {COLUMNS}
+"""
+_ADD_FILE = f"""
+INSERT INTO files (organization_id, {COLUMNS}, uploaded_at, used_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9)
+"""
+_CHANGE_FILE_COUNT = """
+UPDATE blobs SET file_count = file_count + $3 WHERE organization_id = $1 AND checksum = $2
+RETURNING file_count, key
+"""
+_UNUSED_FILES = """
+SELECT organization_id, checksum, id FROM files WHERE reference_count = 0 AND used_at < $1
+ORDER BY used_at LIMIT $2
+"""
+_LOCK_BLOB = "UPDATE blobs SET file_count = file_count WHERE organization_id = $1 AND checksum = $2"
+_DELETE_FILE = """
+DELETE FROM files
+WHERE organization_id = $1 AND id = $2 AND reference_count = 0 AND used_at < $3 RETURNING id
+"""
+_DELETE_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2 AND file_count = 0"
+_UNREFERENCED_BLOBS = """
+SELECT organization_id, key FROM unreferenced_blobs
+WHERE unreferenced_at < $1 ORDER BY unreferenced_at LIMIT $2
+"""
+_CLAIM_UNREFERENCED = """
+UPDATE unreferenced_blobs SET unreferenced_at = 0
+WHERE organization_id = $1 AND key = $2 RETURNING key
+"""
+_ORGANIZATION_IS_DELETED = "SELECT 1 FROM deleted_organizations WHERE id = $1"
+_REMOVE_UNREFERENCED = "DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2"
+_BATCH_SIZE = 500
+_MAX_UPLOAD_TIME = 86_400 * timestamps.SECOND  # no upload takes a day
+_TO_DELETE = 0  # value of unreferenced_at: the upload of the blob must not be finished
+
+
+# --- records ------------------------------------------------------------------------------------
 
 
 class File(NamedTuple):
@@ -100,31 +148,7 @@ async def _renew(database: Database, file: File, now: int) -> bool:
     return await database.write(work)
 
 
-ADD_UNREFERENCED = """
-INSERT INTO unreferenced_blobs (organization_id, key, unreferenced_at) VALUES ($1, $2, $3)
-"""
-_FINISH_UNREFERENCED = """
-DELETE FROM unreferenced_blobs
-WHERE organization_id = $1 AND key = $2 AND unreferenced_at > 0 RETURNING key
-"""
-# Locks the blob's row. Every transaction that adds or removes a file of a blob holds this lock.
-_LOCK_OR_ADD_BLOB = """
-INSERT INTO blobs (organization_id, checksum, key, file_count) VALUES ($1, $2, $3, 0)
-ON CONFLICT (organization_id, checksum) DO UPDATE SET file_count = blobs.file_count
-RETURNING key
-"""
-_UPDATE_FILE = f"""
-UPDATE files SET uploaded_at = $3, used_at = $3 WHERE organization_id = $1 AND id = $2
-RETURNING {COLUMNS}
-"""
-_ADD_FILE = f"""
-INSERT INTO files (organization_id, {COLUMNS}, uploaded_at, used_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9)
-"""
-CHANGE_FILE_COUNT = """
-UPDATE blobs SET file_count = file_count + $3 WHERE organization_id = $1 AND checksum = $2
-RETURNING file_count, key
-"""
+# --- uploads ------------------------------------------------------------------------------------
 
 
 class Upload(NamedTuple):
@@ -138,19 +162,19 @@ class Upload(NamedTuple):
     filename: str
 
 
-async def begin(database: Database, now: int) -> str:
-    """Return the key for the bytes. The blob is unreferenced until ``finish``."""
+async def begin_upload(database: Database, now: int) -> str:
+    """Return the key for the bytes. The blob is unreferenced until ``finish_upload``."""
     organization_id = database.organization_id
     key = blobs.new_key(organization_id)
 
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch(ADD_UNREFERENCED, organization_id, key, now)
+        await transaction.fetch(_ADD_UNREFERENCED, organization_id, key, now)
 
     await database.write(work)
     return key
 
 
-async def finish(database: Database, key: str, upload: Upload, now: int) -> File:
+async def finish_upload(database: Database, key: str, upload: Upload, now: int) -> File:
     """Create the file of the uploaded bytes, or return the file that already exists.
 
     If the organization has the same bytes under another key, the file uses that key, and the
@@ -171,35 +195,13 @@ async def finish(database: Database, key: str, upload: Upload, now: int) -> File
         checksum, size, file_type, source_url, _, filename = upload
         columns = (id_, checksum, size, file_type, source, source_url, filename, now)
         await fetch(_ADD_FILE, organization_id, *columns)
-        await fetch(CHANGE_FILE_COUNT, organization_id, checksum, 1)
+        await fetch(_CHANGE_FILE_COUNT, organization_id, checksum, 1)
         return File(*columns, blob_key)
 
     return await database.write(work)
 
 
-_UNUSED_FILES = """
-SELECT organization_id, checksum, id FROM files WHERE reference_count = 0 AND used_at < $1
-ORDER BY used_at LIMIT $2
-"""
-_LOCK_BLOB = "UPDATE blobs SET file_count = file_count WHERE organization_id = $1 AND checksum = $2"
-_DELETE_FILE = """
-DELETE FROM files
-WHERE organization_id = $1 AND id = $2 AND reference_count = 0 AND used_at < $3 RETURNING id
-"""
-_DELETE_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2 AND file_count = 0"
-_UNREFERENCED_BLOBS = """
-SELECT organization_id, key FROM unreferenced_blobs
-WHERE unreferenced_at < $1 ORDER BY unreferenced_at LIMIT $2
-"""
-_CLAIM_UNREFERENCED = """
-UPDATE unreferenced_blobs SET unreferenced_at = 0
-WHERE organization_id = $1 AND key = $2 RETURNING key
-"""
-_ORGANIZATION_IS_DELETED = "SELECT 1 FROM deleted_organizations WHERE id = $1"
-_REMOVE_UNREFERENCED = "DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2"
-_BATCH_SIZE = 500
-_MAX_UPLOAD_TIME = 86_400 * timestamps.SECOND  # no upload takes a day
-_TO_DELETE = 0  # value of unreferenced_at: the upload of the blob must not be finished
+# --- deletion -----------------------------------------------------------------------------------
 
 
 async def delete_unused(engine: Engine, store: blobs.Blobs, before: int, now: int) -> None:
@@ -224,10 +226,10 @@ async def _delete_file(database: Database, checksum: bytes, id_: bytes, before: 
     async def work(transaction: Transaction) -> None:
         await transaction.fetch(_LOCK_BLOB, *blob)
         if await transaction.fetch(_DELETE_FILE, organization_id, id_, before):
-            [[file_count, key]] = await transaction.fetch(CHANGE_FILE_COUNT, *blob, -1)
+            [[file_count, key]] = await transaction.fetch(_CHANGE_FILE_COUNT, *blob, -1)
             if file_count == 0:
                 await transaction.fetch(_DELETE_BLOB, *blob)
-                await transaction.fetch(ADD_UNREFERENCED, organization_id, key, _TO_DELETE)
+                await transaction.fetch(_ADD_UNREFERENCED, organization_id, key, _TO_DELETE)
 
     await database.write(work)
 
