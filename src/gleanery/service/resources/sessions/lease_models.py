@@ -26,9 +26,9 @@ from gleanery.service.foundation.field_types import (
 from gleanery.service.foundation.models import DateTimeOut, Input, condition, custom_error
 from gleanery.service.resources.sessions.models import ImportCounts
 
-MAX_SECONDS = 3600
+MAX_LEASE_SECONDS = 3600
 
-LeaseSeconds = Annotated[int, Field(ge=1, le=MAX_SECONDS), BeforeValidator(float_to_integer)]
+LeaseSeconds = Annotated[int, Field(ge=1, le=MAX_LEASE_SECONDS), BeforeValidator(float_to_integer)]
 
 
 _JSON_TYPES = ["object", "array", "string"]
@@ -46,7 +46,7 @@ class LeaseIn(Input):
     domain: Domain = Field(description="Host. A leading dot includes its subdomains.")
     profile: Name = Field(default="default", description="Account of the domain.")
     seconds: LeaseSeconds = Field(
-        description=f"Time until the lease expires: 1 to {MAX_SECONDS} seconds."
+        description=f"Time until the lease expires: 1 to {MAX_LEASE_SECONDS} seconds."
     )
     holder: Text | None = Field(
         default=None, max_length=MAX_NAME_LENGTH, description="Who holds the lease, for people."
@@ -71,7 +71,7 @@ class LeaseChange(Input):
 
     seconds: LeaseSeconds | None = Field(
         default=None,
-        description=f"Time until the lease expires, from now: 1 to {MAX_SECONDS} seconds. It never "
+        description=f"Time until the lease expires, from now: 1 to {MAX_LEASE_SECONDS} seconds. It never "
         "shortens a lease. Without it, the lease keeps its expiry.",
     )
     state: StateIn = Field(default=None, description="Cookies and local storage to store.")

@@ -28,7 +28,7 @@ from gleanery.service.resources.sessions.documents import (
     StateChanges,
     store_state,
 )
-from gleanery.service.resources.sessions.lease_models import MAX_SECONDS, LeaseOut
+from gleanery.service.resources.sessions.lease_models import MAX_LEASE_SECONDS, LeaseOut
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.records import (
     ALL_GROUPS,
@@ -201,7 +201,7 @@ async def _remove_ended(transaction: Transaction, now: int) -> bool:
     """
     organization_id = transaction.organization_id
     await transaction.fetch(_DELETE_ENDED, organization_id, now)
-    latest = now + MAX_SECONDS * timestamps.SECOND
+    latest = now + MAX_LEASE_SECONDS * timestamps.SECOND
     return bool(await transaction.fetch(_SHORTEN, organization_id, latest))
 
 
@@ -401,7 +401,7 @@ class _Current(NamedTuple):
     @property
     def has_too_long_lease(self) -> bool:
         """True if the clock was set back since a lease was acquired."""
-        latest = self.now + MAX_SECONDS * timestamps.SECOND
+        latest = self.now + MAX_LEASE_SECONDS * timestamps.SECOND
         return any(lease.expires_at > latest for lease in self.leases)
 
 
