@@ -17,13 +17,13 @@ from gleanery.service.resources.sessions.documents import (
     PreparedState,
     Replacement,
 )
-from gleanery.service.resources.sessions.lease_models import (
+from gleanery.service.resources.sessions.leases import Lease
+from gleanery.service.resources.sessions.models import (
     AcquiredLease,
     ChangedLease,
     LeaseChange,
     LeaseIn,
 )
-from gleanery.service.resources.sessions.leases import Lease
 from gleanery.service.resources.sessions.records import ALL_GROUPS
 from gleanery.service.resources.sessions.states import StateFilter
 from gleanery.sessions import FORMATS, InvalidSession, ReadResult, WriteResult

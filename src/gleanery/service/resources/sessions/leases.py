@@ -28,8 +28,8 @@ from gleanery.service.resources.sessions.documents import (
     StateChanges,
     store_state,
 )
-from gleanery.service.resources.sessions.lease_models import MAX_LEASE_SECONDS, LeaseOut
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
+from gleanery.service.resources.sessions.models import MAX_LEASE_SECONDS, LeaseOut
 from gleanery.service.resources.sessions.records import (
     ALL_GROUPS,
     QUEUE_KEY,

@@ -8,18 +8,16 @@ from gleanery.service.api.examples import DELETED, SCRAPE_DATE
 from gleanery.service.api.operation import Example, Operation, Resource
 from gleanery.service.foundation.models import Deleted, WriteCounts
 from gleanery.service.resources.sessions import console, handlers, lease_handlers
-from gleanery.service.resources.sessions.lease_models import (
+from gleanery.service.resources.sessions.models import (
     AcquiredLease,
     ChangedLease,
-    LeaseChange,
-    LeaseIn,
-    LeaseOut,
-)
-from gleanery.service.resources.sessions.models import (
     CookieDeletion,
     CookieOut,
     DomainQuery,
     ImportResult,
+    LeaseChange,
+    LeaseIn,
+    LeaseOut,
     LocalStorageDeletion,
     LocalStorageOut,
     LocalStorageQuery,
