@@ -25,10 +25,10 @@ from gleanery.service.resources.groups import catalog, overview, waiting
 from gleanery.service.resources.outputs import apply, approved_view, rows
 from gleanery.service.resources.reviews import job_history, reading
 from gleanery.service.resources.sessions import (
+    console,
     cookies,
     expiring,
     local_storage,
-    record_listing,
     summaries,
     whole_records,
 )
@@ -488,7 +488,7 @@ def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str)
 @pytest.mark.parametrize("name", ["_LIST_COOKIES", "_LIST_ENTRIES"])
 def test_records_without_values_are_found_by_their_host(planner: Planner, name: str) -> None:
     table = "cookies" if name == "_LIST_COOKIES" else "local_storage"
-    [access] = planner.plan(getattr(record_listing, name)).of(table)
+    [access] = planner.plan(getattr(console, name)).of(table)
     assert access.index == f"{table}_by_host"
     assert access.bounds >= {"organization_id=", "host=", "profile="}
 
@@ -496,7 +496,7 @@ def test_records_without_values_are_found_by_their_host(planner: Planner, name: 
 @pytest.mark.parametrize("name", ["_FIND_COOKIE", "_FIND_ENTRY"])
 def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
     table = "cookies" if name == "_FIND_COOKIE" else "local_storage"
-    [access] = planner.plan(getattr(record_listing, name)).of(table)
+    [access] = planner.plan(getattr(console, name)).of(table)
     assert access.bounds >= {"id>", "id<"} or access.bounds >= {"rowid>", "rowid<"}
 
 
