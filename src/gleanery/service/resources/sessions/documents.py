@@ -186,7 +186,7 @@ async def _store_cookies(
     given, destination, transaction = prepared.cookies, prepared.destination, locked.transaction
     if not prepared.pages:
         return await _store_kind(COOKIES, locked, given, destination, domains, is_dry_run)
-    found = await page_cookies.find(transaction, destination.profile, prepared.pages)
+    found = await page_cookies.find_of_pages(transaction, destination.profile, prepared.pages)
     given = page_cookies.match_stored(given, found, locked.now // timestamps.SECOND)
     changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
     stored = {one.identity for one in changes}

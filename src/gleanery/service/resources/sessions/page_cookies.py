@@ -39,7 +39,7 @@ class PageCookie(NamedTuple):
         return str(self.row[1 + _HOST])
 
 
-async def find(transaction: Transaction, profile: str, pages: Sequence[Page]) -> list[PageCookie]:
+async def find_of_pages(transaction: Transaction, profile: str, pages: Sequence[Page]) -> list[PageCookie]:
     """Return the cookies that the pages get, with expired ones."""
     found: list[PageCookie] = []
     for page_host in dict.fromkeys(page.host for page in pages):
