@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.sessions import page_cookies, records, whole_records
+from gleanery.service.resources.sessions import cookies, records, whole_records
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
@@ -186,8 +186,8 @@ async def _store_cookies(
     given, destination, transaction = prepared.cookies, prepared.destination, locked.transaction
     if not prepared.pages:
         return await _store_kind(COOKIES, locked, given, destination, domains, is_dry_run)
-    found = await page_cookies.find_of_pages(transaction, destination.profile, prepared.pages)
-    given = page_cookies.match_stored(given, found, locked.now // timestamps.SECOND)
+    found = await cookies.find_of_pages(transaction, destination.profile, prepared.pages)
+    given = cookies.match_stored(given, found, locked.now // timestamps.SECOND)
     changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
     stored = {one.identity for one in changes}
     others = {one.identity: one.row for one in found if _is_on(one.host, domains)}
