@@ -93,9 +93,9 @@ async def read_state(
 ) -> FoundState:
     """Read the records without the expired ones. Raise StateTooLarge. The caller audits it."""
     stored, left = filter_.stored, max_bytes
-    cookie_rows, size = await whole_records.read(COOKIES, database, stored, left)
+    cookie_rows, size = await whole_records.read_rows(COOKIES, database, stored, left)
     left -= size
-    entry_rows, entry_size = await whole_records.read(LOCAL_STORAGE, database, stored, left)
+    entry_rows, entry_size = await whole_records.read_rows(LOCAL_STORAGE, database, stored, left)
     losses = Losses()
     if filter_.leaves_out_subdomains:
         await _count_subdomains(database, stored, now // timestamps.SECOND, losses)
@@ -117,9 +117,9 @@ async def read_state(
 async def _count_subdomains(
     database: Database, stored: records.Filter, now: int, losses: Losses
 ) -> None:
-    count = await whole_records.count_below(COOKIES, database, stored, now)
+    count = await whole_records.count_rows_below(COOKIES, database, stored, now)
     losses.add("cookie", _SUBDOMAIN, "cookie", count)
-    count = await whole_records.count_below(LOCAL_STORAGE, database, stored, now)
+    count = await whole_records.count_rows_below(LOCAL_STORAGE, database, stored, now)
     losses.add("local_storage", _SUBDOMAIN, "entry", count)
 
 

@@ -37,7 +37,7 @@ class _Statements(NamedTuple):
     rows: Sql
 
 
-async def read(
+async def read_rows(
     kind: RecordKind[In, Out], database: Database, filter_: Filter, max_bytes: int
 ) -> tuple[list[Row], int]:
     """Return the rows for ``records.decrypter``, and their size. Raise StateTooLarge.
@@ -56,7 +56,7 @@ async def read(
     return sorted(rows, key=_position), size
 
 
-async def count_below(
+async def count_rows_below(
     kind: RecordKind[In, Out], database: Database, filter_: Filter, now: int
 ) -> int:
     """Count the records of the host's subdomains that have not expired at this second."""
