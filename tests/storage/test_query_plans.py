@@ -29,8 +29,8 @@ from gleanery.service.resources.sessions import (
     cookies,
     expiring,
     local_storage,
+    states,
     summaries,
-    whole_records,
 )
 from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.storage import group_lock, tenancy
@@ -471,7 +471,7 @@ def test_session_records_of_a_host_are_found_by_it(
 def test_an_export_of_a_host_reads_the_index_of_hosts(
     planner: Planner, kind: RecordKind[Any, Any], has_subdomains: bool
 ) -> None:
-    for sql in whole_records._statements(kind, 2, False, has_subdomains):
+    for sql in states._statements(kind, 2, False, has_subdomains):
         [access] = planner.plan(sql).of(kind.table)
         assert access.index == f"{kind.table}_by_host"
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.sessions import cookies, records, whole_records
+from gleanery.service.resources.sessions import cookies, records, states
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
@@ -234,7 +234,7 @@ async def _hosts(
         host = domain.removeprefix(".")
         hosts.append(host)
         if domain != host:
-            hosts += await whole_records.hosts_below(kind, transaction, profile, host)
+            hosts += await states.hosts_below(kind, transaction, profile, host)
     return hosts
 
 

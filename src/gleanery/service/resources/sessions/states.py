@@ -1,23 +1,30 @@
 """Session state as a format needs it: the stored records that a page or a domain sees."""
 
+# MERGED gleanery.service.resources.sessions.whole_records: Whole records of a profile, or of a host with its parent and subdomains, bounded in bytes.
+
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.sessions import cookies, local_storage, records, whole_records
+from gleanery.service.resources.sessions import cookies, local_storage, records
 from gleanery.service.resources.sessions.cookies import COOKIES, StoredCookie
+from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE, StoredEntry
+from gleanery.service.resources.sessions.records import Filter
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
-from gleanery.service.resources.sessions.versions import ListScope
-from gleanery.service.resources.sessions.whole_records import (
-    StateTooLarge as StateTooLarge,  # for callers
+from gleanery.service.resources.sessions.versions import (
+    HOST_IS_BELOW,
+    ListScope,
+    host_condition,
+    visible_hosts,
 )
-from gleanery.service.storage.database import Database, Row
+from gleanery.service.storage.database import Database, Row, Sql, Transaction, indexed
 from gleanery.sessions import Cookie as BrowserCookie
 from gleanery.sessions import InvalidSession, Loss, SessionState, StorageEntry, browser_rules
 from gleanery.sessions.model import Losses
@@ -93,9 +100,9 @@ async def read_state(
 ) -> FoundState:
     """Read the records without the expired ones. Raise StateTooLarge. The caller audits it."""
     stored, left = filter_.stored, max_bytes
-    cookie_rows, size = await whole_records.read_rows(COOKIES, database, stored, left)
+    cookie_rows, size = await read_rows(COOKIES, database, stored, left)
     left -= size
-    entry_rows, entry_size = await whole_records.read_rows(LOCAL_STORAGE, database, stored, left)
+    entry_rows, entry_size = await read_rows(LOCAL_STORAGE, database, stored, left)
     losses = Losses()
     if filter_.leaves_out_subdomains:
         await _count_subdomains(database, stored, now // timestamps.SECOND, losses)
@@ -117,9 +124,9 @@ async def read_state(
 async def _count_subdomains(
     database: Database, stored: records.Filter, now: int, losses: Losses
 ) -> None:
-    count = await whole_records.count_rows_below(COOKIES, database, stored, now)
+    count = await count_rows_below(COOKIES, database, stored, now)
     losses.add("cookie", _SUBDOMAIN, "cookie", count)
-    count = await whole_records.count_rows_below(LOCAL_STORAGE, database, stored, now)
+    count = await count_rows_below(LOCAL_STORAGE, database, stored, now)
     losses.add("local_storage", _SUBDOMAIN, "entry", count)
 
 
@@ -255,3 +262,89 @@ def _add_losses(rivals: Sequence[StoredEntry], filter_: StateFilter, losses: Los
 def is_empty(state: SessionState) -> bool:
     """Return True if there is no record."""
     return not state.cookies and not state.local_storage
+
+
+_RECORD_BYTES = 200  # of a document, around the name and the value
+
+
+_COUNT_BELOW = f"""
+SELECT count(*) FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
+    AND (expires IS NULL OR expires > $4)
+"""
+_HOSTS_BELOW = f"""
+SELECT DISTINCT host FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
+"""
+
+
+class StateTooLarge(Exception):
+    """The selected records have too many bytes for one document."""
+
+
+class _Statements(NamedTuple):
+    """$1 is the organization and $2 the profile. Then come the hosts, and perhaps a group."""
+
+    size: Sql
+    rows: Sql
+
+
+async def read_rows(
+    kind: RecordKind[In, Out], database: Database, filter_: Filter, max_bytes: int
+) -> tuple[list[Row], int]:
+    """Return the rows for ``records.decrypter``, and their size. Raise StateTooLarge.
+
+    A host's records are found by an index, however many others there are. The caller leaves out
+    those of parent domains that are not for subdomains.
+    """
+    hosts = [] if filter_.host is None else visible_hosts(filter_.host)
+    has_group = kind.has_groups and filter_.for_group is not None
+    statements = _statements(kind, len(hosts), has_group, filter_.has_subdomains)
+    values = (database.organization_id, filter_.profile, *hosts, *[filter_.for_group] * has_group)
+    [[size]] = await database.read_large(statements.size, *values)
+    if size > max_bytes:
+        raise StateTooLarge
+    rows = await database.read_large(statements.rows, *values)
+    return sorted(rows, key=_position), size
+
+
+async def count_rows_below(
+    kind: RecordKind[In, Out], database: Database, filter_: Filter, now: int
+) -> int:
+    """Count the records of the host's subdomains that have not expired at this second."""
+    key = (database.organization_id, filter_.profile, filter_.host, now)
+    [[count]] = await database.read_large(_COUNT_BELOW.format(kind.table), *key)
+    return int(count)
+
+
+async def hosts_below(
+    kind: RecordKind[In, Out], transaction: Transaction, profile: str, host: str
+) -> list[str]:
+    """Return the subdomains of a host that have records."""
+    sql = _HOSTS_BELOW.format(kind.table)
+    rows = await transaction.fetch(sql, transaction.organization_id, profile, host)
+    return [row[0] for row in rows]
+
+
+def _position(row: Row) -> int:
+    """Return the id of a record; ids are in the order of first insertion."""
+    return int(row[-1])
+
+
+@lru_cache(maxsize=512)
+def _statements(
+    kind: RecordKind[Any, Any], host_count: int, has_group: bool, has_subdomains: bool
+) -> _Statements:
+    conditions = ["organization_id = $1", "profile = $2"]
+    if host_count:
+        conditions.append(host_condition(host_count, has_subdomains))
+    if has_group:
+        conditions.append(f"(group_id = 0 OR group_id = ${host_count + 3})")
+    # The index has the host, so no row of another host is read.
+    index = {kind.table: f"{kind.table}_by_host"}
+    source = f"FROM {{{kind.table}}} WHERE {' AND '.join(conditions)}"
+    columns = ("identity", "encrypted_value", *kind.columns, *kind.extra_columns, "id AS position")
+    lengths = [f"octet_length({one})" for one in ("encrypted_value", kind.name_column, "path")]
+    size = " + ".join((*lengths, str(_RECORD_BYTES)))
+    return _Statements(
+        indexed(f"SELECT COALESCE(SUM({size}), 0) {source}", **index),
+        indexed(f"SELECT {', '.join(columns)} {source}", **index),
+    )
