@@ -31,7 +31,6 @@ from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions import (
     cookies,
     documents,
-    imports,
     local_storage,
     records,
     states,
@@ -278,12 +277,12 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
     read = partial(_read, context.body, query, services.settings)
     document = await services.computations.run(context.organization_id, read)
     group_id = await _group_number(context) or ALL_GROUPS
-    imported = await imports.import_state(
+    imported = await documents.import_state(
         context.database,
         services.vault,
         document,
         Destination(query.profile, group_id),
-        imports.ImportOptions(query.replace == _TRUE, query.dry_run == _TRUE),
+        documents.ImportOptions(query.replace == _TRUE, query.dry_run == _TRUE),
         services.clock(),
         context.actor,
         context.if_match,
