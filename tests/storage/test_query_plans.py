@@ -501,7 +501,7 @@ def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
 
 
 def test_expiring_records_are_found_by_their_expiry(planner: Planner) -> None:
-    for table, sql in zip(("cookies", "local_storage"), expiring.STATEMENTS, strict=True):
+    for table, sql in zip(("cookies", "local_storage"), expiring.EXPIRING_STATEMENTS, strict=True):
         found = planner.plan(sql)
         [access] = found.of(table)
         assert access.index == f"{table}_expiring"

@@ -8,15 +8,15 @@ from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.storage.database import Database, indexed
 
-MAX_RECORDS = 5000
+_MAX_EXPIRING = 5000
 """Records of each kind that are read: those that expire last. Others have long expired."""
-_EXPIRING = """
+_EXPIRING_OF_KIND = """
 SELECT host, profile, expires FROM {{{table}}}
 WHERE organization_id = $1 AND expires <= $2
 ORDER BY expires DESC, host DESC, profile DESC LIMIT $3
 """
-STATEMENTS = [
-    indexed(_EXPIRING.format(table=kind.table), **{kind.table: f"{kind.table}_expiring"})
+EXPIRING_STATEMENTS = [
+    indexed(_EXPIRING_OF_KIND.format(table=kind.table), **{kind.table: f"{kind.table}_expiring"})
     for kind in (COOKIES, LOCAL_STORAGE)
 ]
 
@@ -41,13 +41,13 @@ class ExpiringSessions(NamedTuple):
 
 async def find_expiring(database: Database, now: int, seconds: int) -> ExpiringSessions:
     """Find the sessions with a record that expires within so many seconds."""
-    key = (database.organization_id, now + seconds, MAX_RECORDS + 1)
+    key = (database.organization_id, now + seconds, _MAX_EXPIRING + 1)
     expiries: dict[tuple[str, str], list[int]] = {}
     is_complete = True
-    for statement in STATEMENTS:
+    for statement in EXPIRING_STATEMENTS:
         rows = await database.read_large(statement, *key)
-        is_complete = is_complete and len(rows) <= MAX_RECORDS
-        for host, profile, expires in rows[:MAX_RECORDS]:
+        is_complete = is_complete and len(rows) <= _MAX_EXPIRING
+        for host, profile, expires in rows[:_MAX_EXPIRING]:
             expiries.setdefault((host, profile), []).append(expires)
     found = [_to_session(*key, times, now) for key, times in expiries.items()]
     return ExpiringSessions(sorted(found, key=lambda one: one.first_expiry), is_complete)
