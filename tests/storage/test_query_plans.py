@@ -24,14 +24,7 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.groups import catalog, overview, waiting
 from gleanery.service.resources.outputs import apply, approved_view, rows
 from gleanery.service.resources.reviews import job_history, reading
-from gleanery.service.resources.sessions import (
-    console,
-    cookies,
-    expiring,
-    local_storage,
-    states,
-    summaries,
-)
+from gleanery.service.resources.sessions import console, cookies, local_storage, states, summaries
 from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.storage import group_lock, tenancy
 from gleanery.service.storage.database import Statement
@@ -501,7 +494,7 @@ def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
 
 
 def test_expiring_records_are_found_by_their_expiry(planner: Planner) -> None:
-    for table, sql in zip(("cookies", "local_storage"), expiring.EXPIRING_STATEMENTS, strict=True):
+    for table, sql in zip(("cookies", "local_storage"), summaries.EXPIRING_STATEMENTS, strict=True):
         found = planner.plan(sql)
         [access] = found.of(table)
         assert access.index == f"{table}_expiring"
