@@ -38,7 +38,7 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
         etag = await leases.read_etag(context.database.read_large, organization_id, acquired.lease)
-        written, losses = await _read_state(context, acquired.lease)
+        written, losses = await _read_leased_state(context, acquired.lease)
         content = encode(
             AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)
         )
@@ -47,14 +47,14 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
         with suppress(NotFound):  # it has expired meanwhile
             await leases.release(context.database, acquired.lease.id, clock, context.actor)
         raise
-    return Response(content, headers=_etag(etag))
+    return Response(content, headers=_etag_header(etag))
 
 
-def _etag(etag: str) -> tuple[tuple[bytes, bytes], ...]:
+def _etag_header(etag: str) -> tuple[tuple[bytes, bytes], ...]:
     return ((b"etag", b'"%s"' % etag.encode()),)
 
 
-async def _read_state(
+async def _read_leased_state(
     context: RequestContext[None, LeaseIn], lease: Lease
 ) -> tuple[WriteResult, list[str]]:
     """Read the session after the lease is durable: only its holder changes the session now."""
@@ -93,7 +93,7 @@ async def renew_lease(context: RequestContext[None, LeaseChange]) -> Response:
         local_storage=documents.count_changes(changed.changes.local_storage),
         losses=losses,
     )
-    return Response(encode(result), headers=_etag(changed.etag))
+    return Response(encode(result), headers=_etag_header(changed.etag))
 
 
 async def _prepare(
