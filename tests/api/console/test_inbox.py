@@ -214,7 +214,7 @@ def test_expiring_sessions_are_listed_by_domain_and_profile(
 def test_many_expired_records_do_not_hide_those_that_expire_soon(
     client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summaries, "MAX_RECORDS", 3)
+    monkeypatch.setattr(summaries, "MAX_EXPIRING", 3)
     now = int(time.time())
     cookies = [
         {"domain": f"{n}.example", "name": "sid", "value": "v", "expires": now + (n - 4) * HOUR}

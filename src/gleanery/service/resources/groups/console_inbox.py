@@ -82,7 +82,7 @@ class ExpiringSession(TypedDict):
     domain: str
     profile: str
     expired: int
-    summaries: int
+    expiring: int
     first_expiry: str
 
 

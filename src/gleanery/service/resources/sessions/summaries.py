@@ -167,7 +167,7 @@ async def count_expiring(engine: Engine, now: int) -> ExpiryCounts:
     return ExpiryCounts(expired, expiring)
 
 
-_MAX_EXPIRING = 5000
+MAX_EXPIRING = 5000
 """Records of each kind that are read: those that expire last. Others have long expired."""
 _EXPIRING_OF_KIND = """
 SELECT host, profile, expires FROM {{{table}}}
@@ -200,13 +200,13 @@ class ExpiringSessions(NamedTuple):
 
 async def find_expiring(database: Database, now: int, seconds: int) -> ExpiringSessions:
     """Find the sessions with a record that expires within so many seconds."""
-    key = (database.organization_id, now + seconds, _MAX_EXPIRING + 1)
+    key = (database.organization_id, now + seconds, MAX_EXPIRING + 1)
     expiries: dict[tuple[str, str], list[int]] = {}
     is_complete = True
     for statement in EXPIRING_STATEMENTS:
         rows = await database.read_large(statement, *key)
-        is_complete = is_complete and len(rows) <= _MAX_EXPIRING
-        for host, profile, expires in rows[:_MAX_EXPIRING]:
+        is_complete = is_complete and len(rows) <= MAX_EXPIRING
+        for host, profile, expires in rows[:MAX_EXPIRING]:
             expiries.setdefault((host, profile), []).append(expires)
     found = [_to_session(*key, times, now) for key, times in expiries.items()]
     return ExpiringSessions(sorted(found, key=lambda one: one.first_expiry), is_complete)
