@@ -24,7 +24,7 @@ from gleanery.service.resources.outputs import ingest, mutations
 from gleanery.service.resources.outputs.batches import from_outputs
 from gleanery.service.resources.outputs.models import Output
 from gleanery.service.resources.reviews import adding
-from gleanery.service.resources.sessions import records
+from gleanery.service.resources.sessions import writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.state_models import Cookie, LocalStorageEntry
@@ -112,8 +112,8 @@ async def _store_sample(
     database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     images = await sample.store_images(database, open_blobs(settings.blobs_location), now)
     await _replay(database, Sample(images).events(), now, progress)
-    await records.store(COOKIES, database, vault, _cookies(now), now, actor)
-    await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
+    await writing.store(COOKIES, database, vault, _cookies(now), now, actor)
+    await writing.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
 
 
 async def _replay(

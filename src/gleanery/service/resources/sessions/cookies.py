@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from gleanery.service.foundation.values.hashing import hash_parts
 from gleanery.service.resources.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.service.resources.sessions.models import CookieOut
-from gleanery.service.resources.sessions.records import Prepared
+from gleanery.service.resources.sessions.records import visible_hosts
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE, NOT_GIVEN, Cookie
-from gleanery.service.resources.sessions.versions import visible_hosts
+from gleanery.service.resources.sessions.writing import Prepared
 from gleanery.service.storage.database import Row, Transaction
 from gleanery.sessions import Cookie as BrowserCookie
 from gleanery.sessions import InvalidSession, model

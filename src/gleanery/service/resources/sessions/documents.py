@@ -16,16 +16,15 @@ from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.sessions import cookies, records, states, versions
+from gleanery.service.resources.sessions import cookies, records, states, writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.models import ImportCounts, ImportedRecord, ImportResult
 from gleanery.service.resources.sessions.records import (
     ALL_GROUPS,
+    IfMatch,
     LockedState,
-    Prepared,
-    RecordChange,
 )
 from gleanery.service.resources.sessions.state_models import (
     DEFAULT_PROFILE,
@@ -34,7 +33,7 @@ from gleanery.service.resources.sessions.state_models import (
     LocalStorageEntry,
 )
 from gleanery.service.resources.sessions.states import StateFilter, is_empty
-from gleanery.service.resources.sessions.versions import IfMatch
+from gleanery.service.resources.sessions.writing import Prepared, RecordChange
 from gleanery.service.storage import group_lock
 from gleanery.service.storage.database import Database, Transaction
 from gleanery.sessions import (
@@ -100,8 +99,8 @@ async def prepare_state(
         entries = [_to_input(entry, destination) for entry in state.local_storage]
         return PreparedState(
             destination,
-            records.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
-            records.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
+            writing.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
+            writing.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
             document.pages,
         )
 
@@ -198,11 +197,11 @@ async def _store_cookies(
         return await _store_kind(COOKIES, locked, given, destination, domains, is_dry_run)
     found = await cookies.find_of_pages(transaction, destination.profile, prepared.pages)
     given = cookies.match_stored(given, found, locked.now // timestamps.SECOND)
-    changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
+    changes = await writing.store_prepared(COOKIES, locked, given, is_dry_run)
     stored = {one.identity for one in changes}
     others = {one.identity: one.row for one in found if _is_on(one.host, domains)}
     deleted = [row for identity, row in others.items() if identity not in stored]
-    return changes + await records.delete_rows(COOKIES, transaction, deleted, is_dry_run)
+    return changes + await writing.delete_rows(COOKIES, transaction, deleted, is_dry_run)
 
 
 def _is_on(host: str, domains: Iterable[str]) -> bool:
@@ -222,8 +221,8 @@ async def _store_kind(
     domains: Collection[str],
     is_dry_run: bool,
 ) -> list[RecordChange]:
-    stored = await records.store_prepared(kind, locked, prepared, is_dry_run)
-    deleted = await records.delete_hosts(
+    stored = await writing.store_prepared(kind, locked, prepared, is_dry_run)
+    deleted = await writing.delete_hosts(
         kind,
         locked.transaction,
         destination.profile,
@@ -305,7 +304,7 @@ async def import_state(
         about = _about_import(prepared, document, changes, options)
         await log.append(transaction, actor, now, "import_session", about)
         scope = StateFilter(profile).scope
-        return changes, await versions.read_etag(
+        return changes, await records.read_etag(
             transaction.fetch, transaction.organization_id, scope
         )
 
@@ -317,7 +316,7 @@ async def import_state(
 
 def _replacement(document: ReadResult) -> Replacement:
     has_local_storage = "local_storage" in FORMATS[document.format].carries
-    hosts = (versions.visible_hosts(page.host) for page in document.pages)
+    hosts = (records.visible_hosts(page.host) for page in document.pages)
     return Replacement(
         set(chain.from_iterable(hosts)) or hosts_of(document.state), has_local_storage
     )
@@ -346,7 +345,7 @@ def _about_import(
 
 def _audited_domains(changes: StateChanges) -> list[str]:
     of_cookie, of_entry = COOKIES.columns.index("domain"), LOCAL_STORAGE.columns.index("domain")
-    return records.audited_domains(
+    return writing.audited_domains(
         chain(
             (one.columns[of_cookie] for one in changes.cookies),
             (one.columns[of_entry] for one in changes.local_storage),

@@ -44,7 +44,7 @@ from gleanery.service.resources.sessions import (
     records,
     states,
     summaries,
-    versions,
+    writing,
 )
 from gleanery.service.resources.sessions.documents import (
     NO_REPLACEMENT,
@@ -131,7 +131,7 @@ async def delete_local_storage(context: RequestContext[LocalStorageDeletion, Non
 
 async def store(context: AnyContext, kind: RecordKind[In, Out]) -> Response:
     services = context.services
-    counts = await records.store(
+    counts = await writing.store(
         kind,
         context.database,
         services.vault,
@@ -148,7 +148,7 @@ async def read(
 ) -> Response:
     services, database = context.services, context.database
     scope = filter_.scope(kind.table)
-    found = await versions.read_etag(database.read, database.organization_id, scope)
+    found = await records.read_etag(database.read, database.organization_id, scope)
     etag = b'"%s"' % found.encode()
     if is_not_modified(context.request.headers, etag):
         return Response(b"", 304, headers=((b"etag", etag),))
@@ -168,7 +168,7 @@ async def read(
 
 async def delete(context: AnyContext, kind: RecordKind[In, Out], name: str | None) -> Response:
     domain, now = context.query.domain, context.services.clock()
-    deleted = await records.delete(
+    deleted = await writing.delete(
         kind, context.database, domain, name, now, context.actor, context.if_match
     )
     return Response(b'{"deleted":%d}' % deleted)
@@ -212,7 +212,7 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
 
 async def _etag(context: RequestContext[SessionExport, None], filter_: StateFilter) -> bytes:
     database = context.database
-    version = await versions.read_etag(database.read_large, database.organization_id, filter_.scope)
+    version = await records.read_etag(database.read_large, database.organization_id, filter_.scope)
     return b'"%s"' % version.encode()
 
 

@@ -20,7 +20,7 @@ from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout, AuditAction
-from gleanery.service.resources.sessions import versions
+from gleanery.service.resources.sessions import records
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.documents import (
     PreparedState,
@@ -33,10 +33,10 @@ from gleanery.service.resources.sessions.models import MAX_LEASE_SECONDS, LeaseO
 from gleanery.service.resources.sessions.records import (
     ALL_GROUPS,
     QUEUE_KEY,
+    IfMatch,
     lock_session_state,
     lock_without_key,
 )
-from gleanery.service.resources.sessions.versions import IfMatch
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 from gleanery.service.storage.group_lock import Clock
 from gleanery.sessions import ReadResult, browser_rules
@@ -292,7 +292,7 @@ async def change(
     async def work(transaction: Transaction) -> Changed:
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
-        await versions.check(transaction, wanted.if_match, lease.profile)
+        await records.check_versions(transaction, wanted.if_match, lease.profile)
         changes = await _store(transaction, vault, wanted, clock)
         if wanted.is_returned:
             lease = await _end(transaction, lease, now)
@@ -307,12 +307,12 @@ async def change(
     return await database.write(work, queue_key=QUEUE_KEY)
 
 
-async def read_etag(read: versions.Read, organization_id: int, lease: Lease) -> str:
+async def read_etag(read: records.Read, organization_id: int, lease: Lease) -> str:
     """Return the version of the leased session. Read it before the session."""
     tables = (COOKIES.table, LOCAL_STORAGE.table)
     has_subdomains = lease.domain != lease.host
-    scope = versions.ListScope(tables, lease.profile, lease.host, ALL_GROUPS, has_subdomains)
-    return await versions.read_etag(read, organization_id, scope)
+    scope = records.ListScope(tables, lease.profile, lease.host, ALL_GROUPS, has_subdomains)
+    return await records.read_etag(read, organization_id, scope)
 
 
 async def _store(

@@ -16,14 +16,14 @@ from gleanery.service.resources.sessions import cookies, local_storage, records
 from gleanery.service.resources.sessions.cookies import COOKIES, StoredCookie
 from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE, StoredEntry
-from gleanery.service.resources.sessions.records import Filter
-from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
-from gleanery.service.resources.sessions.versions import (
+from gleanery.service.resources.sessions.records import (
     HOST_IS_BELOW,
+    Filter,
     ListScope,
     host_condition,
     visible_hosts,
 )
+from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
 from gleanery.service.storage.database import Database, Row, Sql, Transaction, indexed
 from gleanery.sessions import Cookie as BrowserCookie
 from gleanery.sessions import InvalidSession, Loss, SessionState, StorageEntry, browser_rules

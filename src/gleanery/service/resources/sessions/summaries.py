@@ -13,11 +13,11 @@ from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.sessions import leases, records
+from gleanery.service.resources.sessions import leases, records, writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.models import SessionOut
-from gleanery.service.resources.sessions.versions import IfMatch
+from gleanery.service.resources.sessions.records import IfMatch
 from gleanery.service.storage.database import Database, Engine, Row, Sql, Transaction, indexed
 
 _EXPIRING_SECONDS = 86_400
@@ -133,8 +133,8 @@ async def delete_session(
 
     async def work(transaction: Transaction) -> int:
         await records.lock_without_key(transaction, now, if_match, profile)
-        cookies = await records.delete_hosts(COOKIES, transaction, profile, [host])
-        entries = await records.delete_hosts(LOCAL_STORAGE, transaction, profile, [host])
+        cookies = await writing.delete_hosts(COOKIES, transaction, profile, [host])
+        entries = await writing.delete_hosts(LOCAL_STORAGE, transaction, profile, [host])
         await leases.end_of_host(transaction, host, profile)
         deleted = len(cookies) + len(entries)
         about = AuditAbout(records=deleted, domains=[host], profile=profile)
