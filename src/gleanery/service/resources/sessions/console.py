@@ -1,6 +1,4 @@
-"""The handlers of session records: a list without values, and one value at a time."""
-
-# MERGED gleanery.service.resources.sessions.record_listing: The records of one session for people: listed without values, and one value at a time.
+"""The records of a session for people: listed without values, and one value at a time."""
 
 from __future__ import annotations
 
@@ -40,6 +38,36 @@ _KINDS: dict[Kind, RecordKind[Any, Any]] = {"cookies": COOKIES, "local_storage":
 _MAX_VALUE = 65_536
 """Characters of a value that a browser shows. An export has longer ones."""
 _NO_RECORD = "This record does not exist any more: load the page again"
+MAX_TEXT = 500
+"""Characters of a name or a path that are listed."""
+# The position is an expression, because PostgreSQL would otherwise search all records of the
+# organization in the order of their ids.
+_LIST = """
+SELECT id, domain, substr({name}, 1, $6), length({name}), substr(path, 1, $6), length(path),
+    octet_length(encrypted_value), expires, updated_at, {others}
+FROM {{{table}}}
+WHERE organization_id = $1 AND host = $2 AND profile = $3 AND id + 0 > $4
+ORDER BY id + 0 LIMIT $5
+"""
+_COOKIE_COLUMNS = "secure, http_only, host_only, same_site, partition_site, NULL, NULL"
+_ENTRY_COLUMNS = "NULL, NULL, NULL, NULL, NULL, origin, group_id"
+_LIST_COOKIES = indexed(
+    _LIST.format(table="cookies", name="name", others=_COOKIE_COLUMNS), cookies="cookies_by_host"
+)
+_LIST_ENTRIES = indexed(
+    _LIST.format(table="local_storage", name="key", others=_ENTRY_COLUMNS),
+    local_storage="local_storage_by_host",
+)
+# A range in an order is always found by the primary key, also while the table is empty.
+_FIND = """
+SELECT identity, encrypted_value, {columns} FROM {table}
+WHERE organization_id = $1 AND id > $2 AND id <= $3 ORDER BY id
+"""
+_FIND_COOKIE = _FIND.format(table="cookies", columns=", ".join(COOKIES.columns))
+_FIND_ENTRY = _FIND.format(table="local_storage", columns=", ".join(LOCAL_STORAGE.columns))
+
+
+# --- handlers -----------------------------------------------------------------------------------
 
 
 class SessionRecordsQuery(Query):
@@ -153,33 +181,7 @@ def _shown(value: str) -> RevealedValue:
     return RevealedValue(value=value[:_MAX_VALUE], length=length, is_truncated=length > _MAX_VALUE)
 
 
-MAX_TEXT = 500
-"""Characters of a name or a path that are listed."""
-# The position is an expression, because PostgreSQL would otherwise search all records of the
-# organization in the order of their ids.
-_LIST = """
-SELECT id, domain, substr({name}, 1, $6), length({name}), substr(path, 1, $6), length(path),
-    octet_length(encrypted_value), expires, updated_at, {others}
-FROM {{{table}}}
-WHERE organization_id = $1 AND host = $2 AND profile = $3 AND id + 0 > $4
-ORDER BY id + 0 LIMIT $5
-"""
-_COOKIE_COLUMNS = "secure, http_only, host_only, same_site, partition_site, NULL, NULL"
-_ENTRY_COLUMNS = "NULL, NULL, NULL, NULL, NULL, origin, group_id"
-_LIST_COOKIES = indexed(
-    _LIST.format(table="cookies", name="name", others=_COOKIE_COLUMNS), cookies="cookies_by_host"
-)
-_LIST_ENTRIES = indexed(
-    _LIST.format(table="local_storage", name="key", others=_ENTRY_COLUMNS),
-    local_storage="local_storage_by_host",
-)
-# A range in an order is always found by the primary key, also while the table is empty.
-_FIND = """
-SELECT identity, encrypted_value, {columns} FROM {table}
-WHERE organization_id = $1 AND id > $2 AND id <= $3 ORDER BY id
-"""
-_FIND_COOKIE = _FIND.format(table="cookies", columns=", ".join(COOKIES.columns))
-_FIND_ENTRY = _FIND.format(table="local_storage", columns=", ".join(LOCAL_STORAGE.columns))
+# --- the records and one value ------------------------------------------------------------------
 
 
 class ListedText(NamedTuple):

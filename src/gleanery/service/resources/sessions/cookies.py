@@ -1,6 +1,8 @@
-"""Cookies: one per organization, profile, domain, path, name and partition."""
+"""Cookies: one per organization, profile, domain, path, name and partition.
 
-# MERGED gleanery.service.resources.sessions.page_cookies: Stored cookies that pages get: finds those that the cookies of a request mean.
+A request has the names and values of cookies, but not their domains and paths. The stored cookies
+that its page gets say which ones it means.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ def to_stored(value: str, row: Row) -> StoredCookie:
     return StoredCookie(_to_model(value, row[2:]), row[-1])
 
 
-def without_value(row: Row) -> model.Cookie:
+def _without_value(row: Row) -> model.Cookie:
     """Convert the identity and the columns of a cookie. Raise InvalidSession."""
     return _to_model("-", row[1:])
 
@@ -165,6 +167,8 @@ def _to_model(value: str, columns: Sequence[Any]) -> model.Cookie:
         partition_key=None if site is None else model.PartitionKey(site, bool(ancestor)),
     )
 
+
+# --- cookies that pages get ---------------------------------------------------------------------
 
 _DOMAIN, _HOST, _NAME, _EXPIRES = map(COOKIES.columns.index, ("domain", "host", "name", "expires"))
 
@@ -204,7 +208,7 @@ def _sent(rows: Iterable[Row], pages: Sequence[Page]) -> Iterator[Row]:
     known: dict[Hashable, bool] = {}  # many cookies have the same path and flags
     for row in rows:
         try:
-            cookie = without_value(row)
+            cookie = _without_value(row)
         except InvalidSession:
             continue  # no browser can have it
         scope = (cookie.domain, cookie.path, cookie.secure, cookie.partition_key)

@@ -1,6 +1,7 @@
-"""Documents with session state: stores their cookies and entries as a part of a transaction."""
+"""Documents with session state: stored as a part of a transaction, or by an import of their own.
 
-# MERGED gleanery.service.resources.sessions.imports: Imports: stores a document completely or not at all, audits it, and describes the changes.
+A document is stored completely or not at all. An import audits it, and describes the changes.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +58,9 @@ NOTHING_TO_REPLACE_WITH = (
     "The document has no cookie and no local-storage entry that can be kept, so replace would only "
     "delete: use DELETE /v1/sessions for that"
 )
+
+
+# --- preparation --------------------------------------------------------------------------------
 
 
 class Destination(NamedTuple):
@@ -137,10 +141,7 @@ def _to_input(entry: StorageEntry, destination: Destination) -> LocalStorageEntr
     )
 
 
-def hosts_of(state: SessionState) -> set[str]:
-    """Return the hosts of the cookies and of the entries."""
-    origins = {entry.origin for entry in state.local_storage}
-    return {cookie.host for cookie in state.cookies} | set(map(hostnames.host_of_origin, origins))
+# --- storing ------------------------------------------------------------------------------------
 
 
 class Replacement(NamedTuple):
@@ -263,7 +264,7 @@ def count_changes(changes: Iterable[RecordChange]) -> ImportCounts:
     )
 
 
-_RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
+# --- imports ------------------------------------------------------------------------------------
 
 
 class ImportOptions(NamedTuple):
@@ -318,8 +319,14 @@ def _replacement(document: ReadResult) -> Replacement:
     has_local_storage = "local_storage" in FORMATS[document.format].carries
     hosts = (records.visible_hosts(page.host) for page in document.pages)
     return Replacement(
-        set(chain.from_iterable(hosts)) or hosts_of(document.state), has_local_storage
+        set(chain.from_iterable(hosts)) or _hosts_of(document.state), has_local_storage
     )
+
+
+def _hosts_of(state: SessionState) -> set[str]:
+    """Return the hosts of the cookies and of the entries."""
+    origins = {entry.origin for entry in state.local_storage}
+    return {cookie.host for cookie in state.cookies} | set(map(hostnames.host_of_origin, origins))
 
 
 async def _check_group(transaction: Transaction, group_id: int) -> None:

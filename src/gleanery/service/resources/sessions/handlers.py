@@ -1,9 +1,7 @@
-"""The handlers of sessions: cookies, local storage, and the exchange with browsers and tools.
+"""The handlers of sessions: cookies, local storage, the exchange with browsers and tools, leases.
 
 The records of one host and profile are a session.
 """
-
-# MERGED gleanery.service.resources.sessions.lease_handlers: The handlers of leases.
 
 from __future__ import annotations
 
@@ -76,6 +74,18 @@ from gleanery.sessions import FORMATS, InvalidSession, ReadResult, WriteResult, 
 from gleanery.sessions.document import JSON, Format
 from gleanery.sessions.model import MissingUrl
 
+_TRUE = "true"
+_FORM = b"multipart/form-data"
+_NO_FORM = "A form is not understood: send the document itself, in curl with --data-binary @file"
+_NO_LINES = (
+    "The document has no line breaks, or no cookies: in curl, use --data-binary @file, not -d @file"
+)
+
+_NO_RECORD = "No record matches: check domain, url, group_id and profile."
+
+
+# --- sessions -----------------------------------------------------------------------------------
+
 
 async def list_sessions(context: RequestContext[SessionsQuery, None]) -> Response:
     query = context.query
@@ -103,33 +113,36 @@ async def delete_session(context: RequestContext[SessionDeletion, None]) -> Resp
     return Response(b'{"deleted":%d}' % deleted)
 
 
+# --- cookies and local storage ------------------------------------------------------------------
+
+
 async def set_cookies(context: RequestContext[None, list[Cookie]]) -> Response:
-    return await store(context, cookies.COOKIES)
+    return await _store_records(context, cookies.COOKIES)
 
 
 async def get_cookies(context: RequestContext[DomainQuery, None]) -> Response:
     filter_ = Filter(context.query.domain)
-    return await read(context, cookies.COOKIES, filter_, "cookies")
+    return await _read_records(context, cookies.COOKIES, filter_, "cookies")
 
 
 async def delete_cookies(context: RequestContext[CookieDeletion, None]) -> Response:
-    return await delete(context, cookies.COOKIES, context.query.name)
+    return await _delete_records(context, cookies.COOKIES, context.query.name)
 
 
 async def set_local_storage(context: RequestContext[None, list[LocalStorageEntry]]) -> Response:
-    return await store(context, local_storage.LOCAL_STORAGE)
+    return await _store_records(context, local_storage.LOCAL_STORAGE)
 
 
 async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) -> Response:
     filter_ = Filter(context.query.domain, context.query.for_group)
-    return await read(context, local_storage.LOCAL_STORAGE, filter_, "local-storage")
+    return await _read_records(context, local_storage.LOCAL_STORAGE, filter_, "local-storage")
 
 
 async def delete_local_storage(context: RequestContext[LocalStorageDeletion, None]) -> Response:
-    return await delete(context, local_storage.LOCAL_STORAGE, context.query.key)
+    return await _delete_records(context, local_storage.LOCAL_STORAGE, context.query.key)
 
 
-async def store(context: AnyContext, kind: RecordKind[In, Out]) -> Response:
+async def _store_records(context: AnyContext, kind: RecordKind[In, Out]) -> Response:
     services = context.services
     counts = await writing.store(
         kind,
@@ -143,7 +156,7 @@ async def store(context: AnyContext, kind: RecordKind[In, Out]) -> Response:
     return Response(encode(counts))
 
 
-async def read(
+async def _read_records(
     context: AnyContext, kind: RecordKind[In, Out], filter_: records.Filter, segment: str
 ) -> Response:
     services, database = context.services, context.database
@@ -166,22 +179,14 @@ async def read(
     return response._replace(headers=(*response.headers, (b"etag", etag)))
 
 
-async def delete(context: AnyContext, kind: RecordKind[In, Out], name: str | None) -> Response:
+async def _delete_records(
+    context: AnyContext, kind: RecordKind[In, Out], name: str | None
+) -> Response:
     domain, now = context.query.domain, context.services.clock()
     deleted = await writing.delete(
         kind, context.database, domain, name, now, context.actor, context.if_match
     )
     return Response(b'{"deleted":%d}' % deleted)
-
-
-_TRUE = "true"
-_FORM = b"multipart/form-data"
-_NO_FORM = "A form is not understood: send the document itself, in curl with --data-binary @file"
-_NO_LINES = (
-    "The document has no line breaks, or no cookies: in curl, use --data-binary @file, not -d @file"
-)
-
-_NO_RECORD = "No record matches: check domain, url, group_id and profile."
 
 
 # --- export -------------------------------------------------------------------------------------
@@ -348,7 +353,7 @@ def _invalid_document(msg: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body",), msg, "session_format"))
 
 
-# --- acquisition --------------------------------------------------------------------------------
+# --- leases: acquisition ------------------------------------------------------------------------
 
 
 async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
@@ -396,7 +401,7 @@ def _url(lease: Lease) -> str:
     return f"https://{lease.host}/"
 
 
-# --- changes ------------------------------------------------------------------------------------
+# --- leases: changes ----------------------------------------------------------------------------
 
 
 async def renew_lease(context: RequestContext[None, LeaseChange]) -> Response:
@@ -452,7 +457,7 @@ def _invalid_state(msg: str, type_: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body", "state"), msg, type_))
 
 
-# --- return and list ----------------------------------------------------------------------------
+# --- leases: return and list --------------------------------------------------------------------
 
 
 async def release_lease(context: AnyContext) -> Response:

@@ -1,6 +1,4 @@
-"""Queries about cookies, local storage and sessions."""
-
-# MERGED gleanery.service.resources.sessions.lease_models: Bodies and responses of leases.
+"""What clients send and receive about sessions and leases, except the records to store."""
 
 from __future__ import annotations
 
@@ -45,7 +43,20 @@ from gleanery.service.foundation.models import (
 )
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
 
-# MERGED gleanery.models.responses.sessions: Responses about cookies, local storage and sessions.
+MAX_LEASE_SECONDS = 3600
+
+LeaseSeconds = Annotated[int, Field(ge=1, le=MAX_LEASE_SECONDS), BeforeValidator(float_to_integer)]
+_JSON_TYPES = ["object", "array", "string"]
+StateIn = Annotated[
+    Any, WithJsonSchema({"type": [*_JSON_TYPES, "null"], "additionalProperties": True, "items": {}})
+]
+StateOut = Annotated[
+    Any, WithJsonSchema({"type": _JSON_TYPES, "additionalProperties": True, "items": {}})
+]
+_PROFILE = "Account at the site, if there are several."
+
+
+# --- queries ------------------------------------------------------------------------------------
 
 
 class DomainQuery(Query):
@@ -85,9 +96,6 @@ class LocalStorageDeletion(Query):
 
     domain: Domain = Field(description="Exact domain, including a leading dot.")
     key: Text | None = Field(default=None, description="Only the entries with this key.")
-
-
-_PROFILE = "Account at the site, if there are several."
 
 
 class SessionsQuery(Query):
@@ -162,6 +170,9 @@ class SessionImport(Query):
     dry_run: Literal["true", "false"] = Field(
         default="false", description="true: store nothing, and list what would be stored."
     )
+
+
+# --- responses ----------------------------------------------------------------------------------
 
 
 class CookieOut(TypedDict):
@@ -246,18 +257,7 @@ class ImportResult(TypedDict):
     ]
 
 
-MAX_LEASE_SECONDS = 3600
-
-LeaseSeconds = Annotated[int, Field(ge=1, le=MAX_LEASE_SECONDS), BeforeValidator(float_to_integer)]
-
-
-_JSON_TYPES = ["object", "array", "string"]
-StateIn = Annotated[
-    Any, WithJsonSchema({"type": [*_JSON_TYPES, "null"], "additionalProperties": True, "items": {}})
-]
-StateOut = Annotated[
-    Any, WithJsonSchema({"type": _JSON_TYPES, "additionalProperties": True, "items": {}})
-]
+# --- leases -------------------------------------------------------------------------------------
 
 
 class LeaseIn(Input):
@@ -291,8 +291,8 @@ class LeaseChange(Input):
 
     seconds: LeaseSeconds | None = Field(
         default=None,
-        description=f"Time until the lease expires, from now: 1 to {MAX_LEASE_SECONDS} seconds. It never "
-        "shortens a lease. Without it, the lease keeps its expiry.",
+        description=f"Time until the lease expires, from now: 1 to {MAX_LEASE_SECONDS} seconds. It "
+        "never shortens a lease. Without it, the lease keeps its expiry.",
     )
     state: StateIn = Field(default=None, description="Cookies and local storage to store.")
     format: ReadFormat = Field(

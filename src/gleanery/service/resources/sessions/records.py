@@ -59,7 +59,7 @@ _OTHER_PROFILE = (
 )
 
 HOST_IS_BELOW = "substr(host, length(host) - length($3)) = '.' || $3"
-"""Return the SQL condition that the host is a subdomain of host $3."""
+"""SQL condition: the host is a subdomain of host $3."""
 
 Read = Callable[..., Awaitable[Sequence[Row]]]
 IfMatch = tuple[str, ...] | None

@@ -1,6 +1,8 @@
-"""Session state as a format needs it: the stored records that a page or a domain sees."""
+"""Session state as a format needs it: the stored records that a page or a domain sees.
 
-# MERGED gleanery.service.resources.sessions.whole_records: Whole records of a profile, or of a host with its parent and subdomains, bounded in bytes.
+Whole records are read: those of a profile, or of a host with its parent domains and subdomains.
+Their bytes are bounded.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,17 @@ _OTHER_GROUP = (
 )
 _PATH_LOST = "The path of an entry is left out: local storage has none"
 _EXPIRY_LOST = "The expiry of an entry is lost: local storage has none"
-
-
 _SUBDOMAIN = (
     "A record of a subdomain is left out: begin the domain with a dot to include subdomains"
 )
+_RECORD_BYTES = 200  # of a document, around the name and the value
+_COUNT_BELOW = f"""
+SELECT count(*) FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
+    AND (expires IS NULL OR expires > $4)
+"""
+_HOSTS_BELOW = f"""
+SELECT DISTINCT host FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
+"""
 
 
 class StateFilter(NamedTuple):
@@ -264,16 +272,7 @@ def is_empty(state: SessionState) -> bool:
     return not state.cookies and not state.local_storage
 
 
-_RECORD_BYTES = 200  # of a document, around the name and the value
-
-
-_COUNT_BELOW = f"""
-SELECT count(*) FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
-    AND (expires IS NULL OR expires > $4)
-"""
-_HOSTS_BELOW = f"""
-SELECT DISTINCT host FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
-"""
+# --- the rows -----------------------------------------------------------------------------------
 
 
 class StateTooLarge(Exception):

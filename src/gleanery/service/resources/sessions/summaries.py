@@ -1,7 +1,5 @@
 """Summaries of session state: how many records a host has, and when they expire; never a value."""
 
-# MERGED gleanery.service.resources.sessions.expiring: Sessions that have expired, or soon will: found by the expiry of their records.
-
 from __future__ import annotations
 
 from itertools import groupby
@@ -52,6 +50,17 @@ _EXPIRED_COOKIES = "SELECT count(*) FROM cookies WHERE expires <= $1"
 _EXPIRED_ENTRIES = "SELECT count(*) FROM local_storage WHERE expires <= $1"
 _EXPIRING_COOKIES = "SELECT count(*) FROM cookies WHERE expires > $1 AND expires <= $2"
 _EXPIRING_ENTRIES = "SELECT count(*) FROM local_storage WHERE expires > $1 AND expires <= $2"
+MAX_EXPIRING = 5000
+"""Records of each kind that are read: those that expire last. Others have long expired."""
+_EXPIRING_OF_KIND = """
+SELECT host, profile, expires FROM {{{table}}}
+WHERE organization_id = $1 AND expires <= $2
+ORDER BY expires DESC, host DESC, profile DESC LIMIT $3
+"""
+EXPIRING_STATEMENTS = [
+    indexed(_EXPIRING_OF_KIND.format(table=kind.table), **{kind.table: f"{kind.table}_expiring"})
+    for kind in (COOKIES, LOCAL_STORAGE)
+]
 
 
 # --- the list -----------------------------------------------------------------------------------
@@ -167,17 +176,7 @@ async def count_expiring(engine: Engine, now: int) -> ExpiryCounts:
     return ExpiryCounts(expired, expiring)
 
 
-MAX_EXPIRING = 5000
-"""Records of each kind that are read: those that expire last. Others have long expired."""
-_EXPIRING_OF_KIND = """
-SELECT host, profile, expires FROM {{{table}}}
-WHERE organization_id = $1 AND expires <= $2
-ORDER BY expires DESC, host DESC, profile DESC LIMIT $3
-"""
-EXPIRING_STATEMENTS = [
-    indexed(_EXPIRING_OF_KIND.format(table=kind.table), **{kind.table: f"{kind.table}_expiring"})
-    for kind in (COOKIES, LOCAL_STORAGE)
-]
+# --- sessions that expire soon ------------------------------------------------------------------
 
 
 class ExpiringSession(NamedTuple):
