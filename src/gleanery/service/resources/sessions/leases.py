@@ -1,10 +1,39 @@
 """Leases: one holder at a time has the session state of a domain and a profile.
 
-Every function works under the lock of the organization's session state, and reads the time after it
-has the lock. So a lease ends for everybody at the same moment. The time is the database server's.
-SQLite has no server, and all its processes read the clock of one machine.
+A lease is a row of ``session_leases``. Its state follows from the row and the time::
 
-A lease also excludes leases of parent and child hosts, because they share cookies.
+    free      no row
+    held      a row whose ``expires_at`` is in the future
+    expired   a row whose ``expires_at`` has passed; it counts as free
+
+``acquire`` makes a free session held, and ``change`` extends it. A session becomes free again by
+``change`` with a return, by ``release``, by ``end_of_host`` and by the time. Nothing has to happen
+when a lease expires: the next ``acquire`` or the sweep (``delete_expired``) deletes its row.
+
+What always holds:
+
+- Two held leases of one profile never have the same host, or a parent and a child host: these
+  share cookies.
+- A transaction that changes leases locks the organization's session state first. It reads the
+  time after that, from the database server. SQLite has no server: all its processes read the clock
+  of one machine. So a lease ends for everybody at the same moment.
+- A lease lasts for at most ``MAX_LEASE_SECONDS``. ``acquire`` shortens it after the clock was set
+  back.
+- A change of the session and of its lease are one transaction. It fails if the lease has ended.
+- A lease excludes other leases only. A write without a lease is always possible.
+
+::
+
+    handlers.acquire_lease
+      ├─ acquire           refuses without the lock if it can; then lock, remove ended, insert, audit
+      ├─ states.read_state after the commit; if this fails, the lease is released
+      └─ release
+    handlers.renew_lease
+      ├─ read, within      leave out the records that the lease does not cover
+      └─ change            lock, find, check If-Match, store records, extend or end, audit
+
+See ``docs/decisions/0114-a-lease-ends-at-the-time-of-the-database.md``, ``0115`` on the hosts, and
+``0116`` on the order of the steps.
 """
 
 from __future__ import annotations
