@@ -11,7 +11,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gleanery.service.foundation.values.hashing import hash_parts
-from gleanery.service.resources.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
+from gleanery.service.resources.sessions.kinds import (
+    HOST_IS_PARENT,
+    HostRecord,
+    PreparedRecord,
+    RecordKind,
+)
 from gleanery.service.resources.sessions.models import CookieOut
 from gleanery.service.resources.sessions.records import visible_hosts
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE, NOT_GIVEN, Cookie
@@ -146,9 +151,9 @@ def to_stored(value: str, row: Row) -> StoredCookie:
     return StoredCookie(_to_model(value, row[2:]), row[-1])
 
 
-def _without_value(row: Row) -> model.Cookie:
-    """Convert the identity and the columns of a cookie. Raise InvalidSession."""
-    return _to_model("-", row[1:])
+def _without_value(record: HostRecord) -> model.Cookie:
+    """Convert the columns of a cookie. Raise InvalidSession."""
+    return _to_model("-", record.columns)
 
 
 def _to_model(value: str, columns: Sequence[Any]) -> model.Cookie:
@@ -177,16 +182,11 @@ class PageCookie(NamedTuple):
     """A stored cookie that a page on a host gets."""
 
     page_host: str
-    row: Row
-    """The identity and the columns."""
-
-    @property
-    def identity(self) -> bytes:
-        return bytes(self.row[0])
+    record: HostRecord
 
     @property
     def host(self) -> str:
-        return str(self.row[1 + _HOST])
+        return str(self.record.columns[_HOST])
 
 
 async def find_of_pages(
@@ -199,23 +199,24 @@ async def find_of_pages(
         for host in visible_hosts(page_host):
             key = (transaction.organization_id, profile, host)
             rows = await transaction.fetch(COOKIES.statements.list_host, *key)
-            found += (PageCookie(page_host, row) for row in _sent(rows, of_host))
+            of_site = (HostRecord(bytes(row[0]), row[1:]) for row in rows)
+            found += (PageCookie(page_host, record) for record in _sent(of_site, of_host))
             await transaction.pause()
     return found
 
 
-def _sent(rows: Iterable[Row], pages: Sequence[Page]) -> Iterator[Row]:
+def _sent(records: Iterable[HostRecord], pages: Sequence[Page]) -> Iterator[HostRecord]:
     known: dict[Hashable, bool] = {}  # many cookies have the same path and flags
-    for row in rows:
+    for record in records:
         try:
-            cookie = _without_value(row)
+            cookie = _without_value(record)
         except InvalidSession:
             continue  # no browser can have it
         scope = (cookie.domain, cookie.path, cookie.secure, cookie.partition_key)
         if scope not in known:
             known[scope] = _is_sent(cookie, pages)
         if known[scope]:
-            yield row
+            yield record
 
 
 def _is_sent(cookie: BrowserCookie, pages: Iterable[Page]) -> bool:
@@ -230,9 +231,9 @@ def match_stored(
     A cookie means the only stored one of its name that its page gets. Those that have expired at
     this second count only if there is no other. Otherwise it is a new cookie of the page's host.
     """
-    by_name = defaultdict[tuple[str, str], list[Row]](list)
+    by_name = defaultdict[tuple[str, str], list[HostRecord]](list)
     for one in found:
-        by_name[one.page_host, one.row[1 + _NAME]].append(one.row)
+        by_name[one.page_host, one.record.columns[_NAME]].append(one.record)
     records = (
         _as_stored(record, by_name[record.columns[_HOST], record.columns[_NAME]], now)
         for record in prepared.by_identity.values()
@@ -240,17 +241,18 @@ def match_stored(
     return prepared._replace(by_identity={record.identity: record for record in records})
 
 
-def _as_stored(record: PreparedRecord, rows: Sequence[Row], now: int) -> PreparedRecord:
-    current = [row for row in rows if not _is_expired(row, now)]
-    choices = current or rows
+def _as_stored(record: PreparedRecord, stored: Sequence[HostRecord], now: int) -> PreparedRecord:
+    current = [one for one in stored if not _is_expired(one, now)]
+    choices = current or stored
     if len(choices) != 1:
         return record
-    [(identity, *columns)] = choices
+    [(identity, stored_columns)] = choices
+    columns = list(stored_columns)
     columns[_EXPIRES] = None
     domain = columns[_DOMAIN]
-    return PreparedRecord(bytes(identity), domain, tuple(columns), record.value, keeps_expiry=True)
+    return PreparedRecord(identity, domain, tuple(columns), record.value, keeps_expiry=True)
 
 
-def _is_expired(row: Row, now: int) -> bool:
-    expires = row[1 + _EXPIRES]
+def _is_expired(record: HostRecord, now: int) -> bool:
+    expires = record.columns[_EXPIRES]
     return expires is not None and expires <= now

@@ -200,9 +200,9 @@ async def _store_cookies(
     given = cookies.match_stored(given, found, locked.now // timestamps.SECOND)
     changes = await writing.store_prepared(COOKIES, locked, given, is_dry_run)
     stored = {one.identity for one in changes}
-    others = {one.identity: one.row for one in found if _is_on(one.host, domains)}
-    deleted = [row for identity, row in others.items() if identity not in stored]
-    return changes + await writing.delete_rows(COOKIES, transaction, deleted, is_dry_run)
+    others = {one.record.identity: one.record for one in found if _is_on(one.host, domains)}
+    deleted = [record for identity, record in others.items() if identity not in stored]
+    return changes + await writing.delete_records(COOKIES, transaction, deleted, is_dry_run)
 
 
 def _is_on(host: str, domains: Iterable[str]) -> bool:

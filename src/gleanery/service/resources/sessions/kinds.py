@@ -37,6 +37,23 @@ class PreparedRecord(NamedTuple):
     """True if a stored record with the same value keeps its expiry, unless it has passed."""
 
 
+class StoredRecord(NamedTuple):
+    """A row of ``Statements.find``."""
+
+    encrypted_value: bytes | None
+    """None unless it has the expected length."""
+    columns: tuple[Any, ...]
+    """The values of ``RecordKind.columns``."""
+
+
+class HostRecord(NamedTuple):
+    """A row of ``Statements.list_host``."""
+
+    identity: bytes
+    columns: Sequence[Any]
+    """The values of ``RecordKind.columns``."""
+
+
 class Statements(NamedTuple):
     """The SQL of one kind of record. $1 is always the organization."""
 

@@ -25,7 +25,7 @@ What always holds:
 ::
 
     handlers.acquire_lease
-      ├─ acquire           refuses without the lock if it can; then lock, remove ended, insert, audit
+      ├─ acquire           refuses without the lock if it can; lock, remove ended, insert, audit
       ├─ states.read_state after the commit; if this fails, the lease is released
       └─ release
     handlers.renew_lease

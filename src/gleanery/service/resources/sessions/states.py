@@ -279,6 +279,14 @@ class StateTooLarge(Exception):
     """The selected records have too many bytes for one document."""
 
 
+class WholeRows(NamedTuple):
+    """Rows in the order of first insertion, for ``records.decrypter``."""
+
+    rows: list[Row]
+    size: int
+    """About the bytes that they have in a document."""
+
+
 class _Statements(NamedTuple):
     """$1 is the organization and $2 the profile. Then come the hosts, and perhaps a group."""
 
@@ -288,8 +296,8 @@ class _Statements(NamedTuple):
 
 async def read_rows(
     kind: RecordKind[In, Out], database: Database, filter_: Filter, max_bytes: int
-) -> tuple[list[Row], int]:
-    """Return the rows for ``records.decrypter``, and their size. Raise StateTooLarge.
+) -> WholeRows:
+    """Return the rows and their size. Raise StateTooLarge.
 
     A host's records are found by an index, however many others there are. The caller leaves out
     those of parent domains that are not for subdomains.
@@ -302,7 +310,7 @@ async def read_rows(
     if size > max_bytes:
         raise StateTooLarge
     rows = await database.read_large(statements.rows, *values)
-    return sorted(rows, key=_position), size
+    return WholeRows(sorted(rows, key=_position), size)
 
 
 async def count_rows_below(

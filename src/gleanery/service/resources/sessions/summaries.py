@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.models import SessionOut
 from gleanery.service.resources.sessions.records import IfMatch
-from gleanery.service.storage.database import Database, Engine, Row, Sql, Transaction, indexed
+from gleanery.service.storage.database import Database, Engine, Sql, Transaction, indexed
 
 _EXPIRING_SECONDS = 86_400
 # The index by host has all these columns, in this order. So the statement reads the index only, and
@@ -95,7 +96,7 @@ async def list_sessions(
     # Other requests run meanwhile: one host can have many records.
     rows = await database.read_large(_statement(filter_), *key, *values)
     sessions = [
-        _to_response(host, profile, {row[0]: row for row in of_session})
+        _to_response(host, profile, (_Summary(*row) for row in of_session))
         for (host, profile), of_session in groupby(rows, itemgetter(1, 2))
     ]
     page = sessions[:limit]
@@ -109,19 +110,35 @@ def _statement(filter_: SummaryFilter) -> Sql:
     return _OF_PROFILE if filter_.host is None else _OF_HOST_AND_PROFILE
 
 
-def _to_response(host: str, profile: str, rows: dict[str, Row]) -> SessionOut:
-    """Return the session from the row of each kind."""
-    counts = {table: row[3] for table, row in rows.items()}
-    expiries = [row[6] for row in rows.values() if row[6] is not None]
+class _Summary(NamedTuple):
+    """The records of one kind, host and profile: a row of ``_SUMMARIES_OF_KIND``."""
+
+    kind: str
+    host: str
+    profile: str
+    records: int
+    expired: int
+    expiring: int
+    first_expiry: int | None
+    last_change: int
+
+
+def _to_response(host: str, profile: str, summaries: Iterable[_Summary]) -> SessionOut:
+    """Return the session from the summary of each kind."""
+    by_kind = {one.kind: one for one in summaries}
+    counts = {kind: one.records for kind, one in by_kind.items()}
+    expiries = [one.first_expiry for one in by_kind.values() if one.first_expiry is not None]
     return SessionOut(
         domain=host,
         profile=profile,
         cookies=counts.get(COOKIES.table, 0),
         local_storage=counts.get(LOCAL_STORAGE.table, 0),
-        expired=sum(map(itemgetter(4), rows.values())),
-        expiring=sum(map(itemgetter(5), rows.values())),
+        expired=sum(one.expired for one in by_kind.values()),
+        expiring=sum(one.expiring for one in by_kind.values()),
         first_expiry=timestamps.render(min(expiries)) if expiries else None,
-        last_change=timestamps.render_microseconds(max(map(itemgetter(7), rows.values()))),
+        last_change=timestamps.render_microseconds(
+            max(one.last_change for one in by_kind.values())
+        ),
     )
 
 

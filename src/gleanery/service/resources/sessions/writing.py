@@ -22,7 +22,14 @@ from gleanery.service.foundation.security.vault import (
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.sessions.kinds import In, Out, PreparedRecord, RecordKind
+from gleanery.service.resources.sessions.kinds import (
+    HostRecord,
+    In,
+    Out,
+    PreparedRecord,
+    RecordKind,
+    StoredRecord,
+)
 from gleanery.service.resources.sessions.records import (
     QUEUE_KEY,
     RECORDS_PER_PAUSE,
@@ -159,17 +166,17 @@ async def _store_some(
     return changes
 
 
-def _compare(vault: Vault, record: PreparedRecord, row: Row | None) -> RecordChange:
-    if row is None:
+def _compare(vault: Vault, record: PreparedRecord, stored: StoredRecord | None) -> RecordChange:
+    if stored is None:
         return RecordChange("created", record.identity, record.columns)
     change: Literal["unchanged", "updated"]
-    change = "unchanged" if _is_unchanged(vault, record, row) else "updated"
+    change = "unchanged" if _is_unchanged(vault, record, stored) else "updated"
     return RecordChange(change, record.identity, record.columns)
 
 
 async def _match(
     kind: RecordKind[In, Out], locked: LockedState, given: Sequence[PreparedRecord]
-) -> tuple[list[PreparedRecord], dict[bytes, Row]]:
+) -> tuple[list[PreparedRecord], dict[bytes, StoredRecord]]:
     """Find the stored record that each given one means.
 
     Return the records to store, with the values that they keep, and the stored ones by identity.
@@ -252,12 +259,12 @@ async def _find_values(
     locked: LockedState,
     identities: Iterable[bytes],
     lengths: Container[int],
-) -> dict[bytes, Row]:
+) -> dict[bytes, StoredRecord]:
     """Find the stored records by identity, with the values that have one of these lengths.
 
     Raise InvalidRequest if these values are too large.
     """
-    transaction, found, left = locked.transaction, dict[bytes, Row](), _MAX_COMPARED_BYTES
+    transaction, found, left = locked.transaction, dict[bytes, StoredRecord](), _MAX_COMPARED_BYTES
     organization_id, remaining = transaction.organization_id, iter(identities)
     while step := list(islice(remaining, RECORDS_PER_PAUSE)):
         keys = [(organization_id, identity) for identity in step]
@@ -268,7 +275,7 @@ async def _find_values(
             raise _ambiguous(kind)
         with_sizes = [(organization_id, *one) for one in sizes.items()]
         rows = await transaction.fetch_many(kind.statements.find, with_sizes)
-        found |= {bytes(row[0]): row for row in rows}
+        found |= _by_identity(rows)
         await transaction.pause()
     return found
 
@@ -277,19 +284,19 @@ def _choose(
     kind: RecordKind[In, Out],
     vault: Vault,
     versions: Counter[PreparedRecord],
-    stored: dict[bytes, Row],
+    stored: dict[bytes, StoredRecord],
     alternatives: Sequence[bytes],
 ) -> dict[PreparedRecord, PreparedRecord] | None:
     """Return the records to store in the place of the versions; None if that is not clear."""
     own = next(iter(versions)).identity
     default = alternatives[0] if own not in stored and len(alternatives) == 1 else own
     candidates = {one: stored[one] for one in (*alternatives, own) if one in stored}
-    values = {one: _value(vault, one, row) for one, row in candidates.items()}
+    values = {one: _value(vault, one, record) for one, record in candidates.items()}
     uncompared = tuple(map(kind.columns.index, kind.uncompared_columns))
     contents = {  # its own identity is the last one, so it wins
         kept: {
-            _content(row[2:], kept + uncompared, values[one]): one
-            for one, row in candidates.items()
+            _content(record.columns, kept + uncompared, values[one]): one
+            for one, record in candidates.items()
         }
         for kept in {version.kept for version in versions}
     }
@@ -304,9 +311,10 @@ def _choose(
     return meant if is_clear else None
 
 
-def _value(vault: Vault, identity: bytes, row: Row) -> str | None:
+def _value(vault: Vault, identity: bytes, stored: StoredRecord) -> str | None:
+    encrypted_value = stored.encrypted_value
     try:
-        return None if row[1] is None else vault.decrypt(row[1], identity)
+        return None if encrypted_value is None else vault.decrypt(encrypted_value, identity)
     except DecryptionFailed:
         return None
 
@@ -317,21 +325,24 @@ def _content(columns: Sequence[Any], left_out: Container[int], value: str | None
 
 
 def _with_kept_values(
-    kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, row: Row | None
+    kind: RecordKind[In, Out],
+    locked: LockedState,
+    record: PreparedRecord,
+    stored: StoredRecord | None,
 ) -> PreparedRecord:
-    if row is None:
+    if stored is None:
         return record
     kept = record.kept
     if record.keeps_expiry:
-        kept += _kept_expiry(kind, locked, record, row)
+        kept += _kept_expiry(kind, locked, record, stored)
     columns = list(record.columns)
     for position in kept:
-        columns[position] = row[2 + position]
+        columns[position] = stored.columns[position]
     return record._replace(columns=tuple(columns)) if kept else record
 
 
 def _kept_expiry(
-    kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, row: Row
+    kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, stored: StoredRecord
 ) -> tuple[int, ...]:
     """Return the position of the expiry, if the stored record keeps it.
 
@@ -339,21 +350,25 @@ def _kept_expiry(
     one that was renewed.
     """
     position = kind.columns.index("expires")
-    expires = row[2 + position]
+    expires = stored.columns[position]
     is_current = expires is not None and expires > locked.now // timestamps.SECOND
-    return (position,) if is_current and _has_value(locked.vault, record, row) else ()
+    return (position,) if is_current and _has_value(locked.vault, record, stored) else ()
 
 
 async def _find(
     kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
-) -> dict[bytes, Row]:
+) -> dict[bytes, StoredRecord]:
     """Find the stored records by identity, with the values that may be equal."""
     organization_id = transaction.organization_id
     rows = await transaction.fetch_many(
         kind.statements.find,
         [(organization_id, r.identity, encrypted_length(r.value)) for r in records],
     )
-    return {bytes(row[0]): row for row in rows}
+    return _by_identity(rows)
+
+
+def _by_identity(rows: Iterable[Row]) -> dict[bytes, StoredRecord]:
+    return {bytes(row[0]): StoredRecord(row[1], tuple(row[2:])) for row in rows}
 
 
 async def _write(
@@ -370,13 +385,13 @@ async def _write(
     )
 
 
-def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row) -> bool:
-    return tuple(row[2:]) == record.columns and _has_value(vault, record, row)
+def _is_unchanged(vault: Vault, record: PreparedRecord, stored: StoredRecord) -> bool:
+    return stored.columns == record.columns and _has_value(vault, record, stored)
 
 
-def _has_value(vault: Vault, record: PreparedRecord, row: Row) -> bool:
+def _has_value(vault: Vault, record: PreparedRecord, stored: StoredRecord) -> bool:
     """Return True if the stored record has the same value."""
-    return _value(vault, record.identity, row) == record.value
+    return _value(vault, record.identity, stored) == record.value
 
 
 def audited_domains(domains: Iterable[str]) -> list[str]:
@@ -432,17 +447,21 @@ async def delete_hosts(
     while step := list(islice(remaining, RECORDS_PER_PAUSE)):
         keys = [(organization_id, profile, host, *group) for host in step]
         rows = await transaction.fetch_many(kind.statements.list_host, keys)
-        deleted = [row for row in rows if bytes(row[0]) not in kept]
-        changes += await delete_rows(kind, transaction, deleted, is_dry_run)
+        found = (HostRecord(bytes(row[0]), row[1:]) for row in rows)
+        deleted = [record for record in found if record.identity not in kept]
+        changes += await delete_records(kind, transaction, deleted, is_dry_run)
         await transaction.pause()
     return changes
 
 
-async def delete_rows(
-    kind: RecordKind[In, Out], transaction: Transaction, rows: Sequence[Row], is_dry_run: bool
+async def delete_records(
+    kind: RecordKind[In, Out],
+    transaction: Transaction,
+    records: Sequence[HostRecord],
+    is_dry_run: bool,
 ) -> list[RecordChange]:
-    """Delete the records of these rows of ``list_host``, as a part of a write."""
+    """Delete these records as a part of a write."""
     if not is_dry_run:
-        keys = [(transaction.organization_id, row[0]) for row in rows]
+        keys = [(transaction.organization_id, record.identity) for record in records]
         await transaction.execute_many(kind.statements.delete_one, keys)
-    return [RecordChange("deleted", bytes(row[0]), row[1:]) for row in rows]
+    return [RecordChange("deleted", *record) for record in records]
