@@ -50,13 +50,13 @@ SHARED_WITH_OWNER = "tokens|console_sessions|login_links"
 # The sweep reads which organizations have work to do, then works for each of them. A backup holds
 # all organizations.
 OVER_ALL = {
-    "audit._WITH_OLD_ENTRIES": "organizations with audit entries to purge",
-    "outputs.feed_sources.FULL.expired_groups": "groups with tombstones to purge",
-    "outputs.feed_sources.APPROVED.expired_groups": "groups with tombstones of the view to purge",
+    "audit.log._WITH_OLD_ENTRIES": "organizations with audit entries to purge",
+    "changes.feed.FULL.expired_groups": "groups with tombstones to purge",
+    "changes.feed.APPROVED.expired_groups": "groups with tombstones of the view to purge",
     "history.expiry._GROUPS": "groups with earlier versions to delete",
-    "bulk_jobs.jobs._UNFINISHED": "bulk jobs that a crash interrupted",
-    "files.cleanup._UNREFERENCED_BLOBS": "blobs without a file",
-    "files.cleanup._UNUSED_FILES": "files that no output references",
+    "outputs.bulk_jobs._UNFINISHED": "bulk jobs that a crash interrupted",
+    "files.records._UNREFERENCED_BLOBS": "blobs without a file",
+    "files.records._UNUSED_FILES": "files that no output references",
     "postgres.schema._DEFINED_NAMES": "tables, indexes and triggers, before the migrations",
     "postgres.schema._SYSTEM_IDENTIFIER": "the identity of the server",
     "postgres.schema._OIDS": "the identity of the database",
@@ -71,7 +71,7 @@ OVER_ALL = {
     "sessions.leases._ANY_EXPIRED": "tells if there are such leases",
     "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
-    "statistics.scrapes._ENDED": "jobs whose ended scrapes remember deleted outputs",
+    "fields.scrapes._ENDED": "jobs whose ended scrapes remember deleted outputs",
     "sessions.summaries._EXPIRED_COOKIES": "a number for the metric",
     "sessions.summaries._EXPIRED_ENTRIES": "a number for the metric",
     "sessions.summaries._EXPIRING_COOKIES": "a number for the metric",
@@ -79,17 +79,17 @@ OVER_ALL = {
     "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
 WORKS_FOR_ALL_TENANTS = {
-    "audit": 1,
-    "outputs.changes": 1,
-    "bulk_jobs.jobs": 1,
-    "files.cleanup": 2,
+    "audit.log": 1,
+    "changes.feed": 1,
+    "outputs.bulk_jobs": 1,
+    "files.records": 2,
     "history.expiry": 1,
     "idempotency": 1,
     "maintenance.organization_removal": 1,
     "maintenance.retention": 1,
     "sessions.summaries": 1,
     "sessions.leases": 1,
-    "statistics.scrapes": 1,
+    "fields.scrapes": 1,
     "usage": 1,
 }
 

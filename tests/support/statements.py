@@ -1,4 +1,4 @@
-"""All SQL statements of the storage package."""
+"""All SQL statements of the service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from gleanery.service import storage
+from gleanery.service import maintenance, resources, storage
 from gleanery.service.resources.changes.feed import FeedSource
 from gleanery.service.resources.outputs import search
 from gleanery.service.resources.sessions.kinds import RecordKind
@@ -27,12 +27,12 @@ _NO_QUERIES = (
 
 
 def storage_modules() -> Iterator[tuple[str, ModuleType]]:
-    """Every module of the storage package, by its name inside the package."""
-    for module in pkgutil.walk_packages(storage.__path__, "gleanery.service.storage."):
-        yield (
-            module.name.removeprefix("gleanery.service.storage."),
-            importlib.import_module(module.name),
-        )
+    """Every module that has SQL, by its name without the packages that all have in common."""
+    for package in (storage, resources, maintenance):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            name = module.name.removeprefix("gleanery.service.")
+            name = name.removeprefix("storage.").removeprefix("resources.")
+            yield name, importlib.import_module(module.name)
 
 
 def page_statements() -> dict[tuple[str, ...], Sql]:
@@ -46,7 +46,7 @@ def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def statements(engine: str) -> dict[str, str]:
-    """The text for one engine of every statement in the storage package, and of each search."""
+    """The text for one engine of every statement, and of each search."""
     return {
         name: getattr(sql, engine) if isinstance(sql, Sql) else sql
         for name, sql in all_statements().items()
@@ -54,7 +54,7 @@ def statements(engine: str) -> dict[str, str]:
 
 
 def all_statements() -> dict[str, Statement]:
-    """Every statement in the storage package, and each form of a page's statement."""
+    """Every statement, and each form of a page's statement."""
     found: dict[str, Statement] = {}
     for names, in_view in [
         *((names, False) for names in _combinations(FILTERS)),
