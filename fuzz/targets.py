@@ -126,16 +126,16 @@ def check_hostname(data: bytes) -> None:
     """All spellings have one normal form, which holds no scheme, port or path."""
     text = data.decode("utf-8", "replace")
     try:
-        host = hostnames.normalize(text)
+        host = hostnames.normalize_domain(text)
     except ValueError:
         return
-    assert hostnames.normalize(host) == host == host.lower()
-    assert len(host) <= hostnames.MAX_LENGTH
+    assert hostnames.normalize_domain(host) == host == host.lower()
+    assert len(host) <= hostnames.MAX_DOMAIN_LENGTH
     if "[" not in host:  # in brackets only the syntax is checked
         bare = host.removeprefix(".")
         assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
     if text.isascii():
-        assert hostnames.normalize(text.upper()) == host == text.lower()
+        assert hostnames.normalize_domain(text.upper()) == host == text.lower()
 
 
 def check_country(data: bytes) -> None:

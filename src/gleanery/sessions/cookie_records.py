@@ -18,7 +18,7 @@ from gleanery.sessions.model import (
     Losses,
     PartitionKey,
     SessionState,
-    normalize_origin,
+    checked_origin,
     split_domain,
 )
 
@@ -181,7 +181,7 @@ def _partition_key(record: Mapping[str, Any], host: str) -> PartitionKey | None:
         else (record, "_crHasCrossSiteAncestor")
     )
     with records.at('"partitionKey"'):
-        origin = normalize_origin(site)
+        origin = checked_origin(site)
         scheme = origin.partition("://")[0]
         site = f"{scheme}://{hostnames.host_of_origin(origin)}"  # a site has no port
         return PartitionKey(site, records.flag(holder, member, not _is_of_site(host, site)))

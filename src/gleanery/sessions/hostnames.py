@@ -17,7 +17,7 @@ ORIGIN_PATTERN = (
 )
 """An origin: scheme, ASCII host, and perhaps a port."""
 
-MAX_LENGTH = 254
+MAX_DOMAIN_LENGTH = 254
 
 _DOMAIN = re.compile(DOMAIN_PATTERN.removesuffix("$") + r"\Z")
 _PORT = re.compile(r":[0-9]{1,5}\Z")
@@ -29,7 +29,7 @@ _ORIGIN = re.compile(r"https?://([^/?#@\s]+?)(:[0-9]{1,5})?/?\Z", re.IGNORECASE 
 _INVALID_ORIGIN = "expected an origin such as https://shop.example, without path"
 
 
-def normalize(domain: str) -> str:
+def normalize_domain(domain: str) -> str:
     """Convert a domain to lower case and an IDN to ASCII; keep a leading dot.
 
     Raise ValueError with a message for the client.
@@ -37,7 +37,7 @@ def normalize(domain: str) -> str:
     if not domain.isascii():
         dot = "." if domain.startswith(".") else ""
         domain = dot + _to_ascii(domain.removeprefix("."))
-    if len(domain) > MAX_LENGTH or not _DOMAIN.match(domain):
+    if len(domain) > MAX_DOMAIN_LENGTH or not _DOMAIN.match(domain):
         raise ValueError("expected a host name, without scheme, port or path")
     return domain.lower()
 
@@ -50,7 +50,7 @@ def host_of_origin(origin: str) -> str:
     match = _ORIGIN.match(origin)
     if match is None:
         raise ValueError(_INVALID_ORIGIN)
-    host = normalize(match[1])
+    host = normalize_domain(match[1])
     if host.startswith("."):
         raise ValueError(_INVALID_ORIGIN)
     return host

@@ -149,7 +149,7 @@ class StorageEntry:
 
     def __post_init__(self) -> None:
         _reject_characters("\0", "NUL", self.key, self.value)
-        if normalize_origin(self.origin) != self.origin:
+        if checked_origin(self.origin) != self.origin:
             raise InvalidSession("The origin of an entry must be normalized")
 
     @property
@@ -168,13 +168,13 @@ class SessionState:
 def split_domain(domain: str) -> tuple[str, bool]:
     """Return the normalized host of a domain, and True if the domain has no leading dot."""
     try:
-        normalized = hostnames.normalize(domain)
+        normalized = hostnames.normalize_domain(domain)
     except ValueError as error:
         raise InvalidSession(f"The domain is invalid: {error}") from None
     return normalized.removeprefix("."), not normalized.startswith(".")
 
 
-def normalize_origin(origin: str) -> str:
+def checked_origin(origin: str) -> str:
     """Return the origin with a normalized host and without a default port."""
     try:
         return hostnames.normalize_origin(origin)

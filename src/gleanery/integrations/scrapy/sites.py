@@ -61,7 +61,7 @@ def session_domain(host: str) -> str | None:
     except ValueError:
         pass
     try:
-        normal = hostnames.normalize(host.rstrip("."))
+        normal = hostnames.normalize_domain(host.rstrip("."))
     except ValueError:
         return None
     if "." not in normal or hostnames.is_address(normal):

@@ -301,11 +301,11 @@ OutputId = Annotated[
 ]
 Domain = Annotated[
     str,
-    AfterValidator(as_validation_error("domain", hostnames.normalize)),
+    AfterValidator(as_validation_error("domain", hostnames.normalize_domain)),
     WithJsonSchema(
         {
             "type": "string",
-            "maxLength": hostnames.MAX_LENGTH,
+            "maxLength": hostnames.MAX_DOMAIN_LENGTH,
             "if": {"pattern": hostnames.DOMAIN_PATTERN},  # generators give anyOf no type
             "else": {"format": "idn-hostname"},
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 from gleanery.sessions import browser_rules, cookie_records, hostnames, records
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
-from gleanery.sessions.model import Cookie, Losses, SessionState, StorageEntry, normalize_origin
+from gleanery.sessions.model import Cookie, Losses, SessionState, StorageEntry, checked_origin
 
 _NAME = "playwright"
 _NO_EXPIRY = -1
@@ -32,7 +32,7 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
 
 
 def _read_origin(record: Mapping[str, Any], losses: Losses) -> Iterator[StorageEntry]:
-    origin = normalize_origin(records.text(record, "origin"))
+    origin = checked_origin(records.text(record, "origin"))
     databases = records.array(record.get("indexedDB") or [], "indexedDB")
     losses.add("indexed_db", _INDEXED_DB, "database", len(databases))
     records.count_unknown(record, _ORIGIN_MEMBERS, losses)

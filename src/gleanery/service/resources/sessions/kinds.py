@@ -181,7 +181,7 @@ SELECT identity, {", ".join(self.columns)} {source} AND profile = $2 AND host = 
             delete_one=f"DELETE {source} AND identity = $2",
         )
 
-    @property
+    @cached_property
     def has_groups(self) -> bool:
         return "group_id" in self.columns
 

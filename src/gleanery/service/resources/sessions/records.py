@@ -274,7 +274,7 @@ def _decode_scope(encoded: str) -> ListScope | None:
         return ListScope(
             tables,
             check_stored_name(profile),
-            hostnames.normalize(host).removeprefix(".") if host else None,
+            hostnames.normalize_domain(host).removeprefix(".") if host else None,
             _parse_group(group) if group else None,
             host.startswith("."),
         )
