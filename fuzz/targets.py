@@ -44,7 +44,7 @@ from gleanery.service.resources.outputs import batch_bodies
 from gleanery.service.resources.outputs.batches import Batch, BatchOptions
 from gleanery.service.resources.outputs.elements import ItemMapping
 from gleanery.service.resources.outputs.models import Output, OutputQuery
-from gleanery.sessions import hostnames
+from gleanery.sessions.model import MAX_DOMAIN_LENGTH, normalize_domain
 
 
 class Target(NamedTuple):
@@ -126,16 +126,16 @@ def check_hostname(data: bytes) -> None:
     """All spellings have one normal form, which holds no scheme, port or path."""
     text = data.decode("utf-8", "replace")
     try:
-        host = hostnames.normalize_domain(text)
+        host = normalize_domain(text)
     except ValueError:
         return
-    assert hostnames.normalize_domain(host) == host == host.lower()
-    assert len(host) <= hostnames.MAX_DOMAIN_LENGTH
+    assert normalize_domain(host) == host == host.lower()
+    assert len(host) <= MAX_DOMAIN_LENGTH
     if "[" not in host:  # in brackets only the syntax is checked
         bare = host.removeprefix(".")
         assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
     if text.isascii():
-        assert hostnames.normalize_domain(text.upper()) == host == text.lower()
+        assert normalize_domain(text.upper()) == host == text.lower()
 
 
 def check_country(data: bytes) -> None:

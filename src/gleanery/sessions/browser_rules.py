@@ -13,13 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from gleanery.sessions import hostnames
 from gleanery.sessions.model import (
     Cookie,
     InvalidSession,
     Losses,
     MissingUrl,
     SessionState,
+    host_of_origin,
+    is_address,
+    is_valid_in_browsers,
+    normalize_origin,
     split_domain,
 )
 
@@ -61,7 +64,7 @@ def _is_valid(cookie: Cookie) -> bool:
         and _VALUE.match(cookie.value) is not None
         and (cookie.name != "" or "=" not in cookie.value)
         and len(cookie.name.encode()) + len(cookie.value.encode()) <= _MAX_BYTES
-        and hostnames.is_valid_in_browsers(cookie.host)
+        and is_valid_in_browsers(cookie.host)
         and cookie.path.startswith("/")
         and ";" not in cookie.path
         and len(quote(cookie.path)) <= _MAX_PATH_BYTES
@@ -73,7 +76,7 @@ def _has_valid_partition(cookie: Cookie) -> bool:
     if cookie.partition_key is None:
         return True
     host = cookie.partition_key.top_level_site.partition("://")[2]
-    return cookie.secure and hostnames.is_valid_in_browsers(host)
+    return cookie.secure and is_valid_in_browsers(host)
 
 
 def _with_valid_same_site(cookie: Cookie, losses: Losses) -> Cookie:
@@ -207,10 +210,10 @@ def parse_url(url: str) -> Page:
         raise InvalidSession("Expected a URL such as https://shop.example/account")
     scheme, host_and_port, path = found.groups()
     try:
-        origin = hostnames.normalize_origin(f"{scheme}://{host_and_port.removesuffix(':')}")
+        origin = normalize_origin(f"{scheme}://{host_and_port.removesuffix(':')}")
     except ValueError:
         raise InvalidSession("The URL is invalid: its host or its port is wrong") from None
-    return Page(origin, hostnames.host_of_origin(origin), path or "/")
+    return Page(origin, host_of_origin(origin), path or "/")
 
 
 def parse_request_url(url: str) -> Page:
@@ -251,9 +254,7 @@ def of_domain(state: SessionState, domain: str) -> SessionState:
 
     return SessionState(
         tuple(one for one in state.cookies if is_on(one.host) or matches_host(one, host)),
-        tuple(
-            entry for entry in state.local_storage if is_on(hostnames.host_of_origin(entry.origin))
-        ),
+        tuple(entry for entry in state.local_storage if is_on(host_of_origin(entry.origin))),
     )
 
 
@@ -271,9 +272,7 @@ def matches_host(cookie: Cookie, host: str) -> bool:
     """Return True if the cookie is for this host (RFC 6265, domain-match)."""
     if cookie.host == host:
         return True
-    return (
-        not cookie.host_only and host.endswith(f".{cookie.host}") and not hostnames.is_address(host)
-    )
+    return not cookie.host_only and host.endswith(f".{cookie.host}") and not is_address(host)
 
 
 def _matches_path(cookie_path: str, path: str) -> bool:

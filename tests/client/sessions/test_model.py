@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.sessions import Cookie, InvalidSession, PartitionKey, StorageEntry, hostnames
-from gleanery.sessions.model import checked_origin, split_domain
+from gleanery.sessions import Cookie, InvalidSession, PartitionKey, StorageEntry
+from gleanery.sessions.model import checked_origin, normalize_origin, split_domain
 
 COOKIE = Cookie("n", "v", "shop.example")
 ENTRY = StorageEntry("https://shop.example", "k", "v")
@@ -118,4 +118,4 @@ def test_an_invalid_origin_is_rejected(origin: str) -> None:
     with pytest.raises(InvalidSession):
         checked_origin(origin)
     with pytest.raises(ValueError, match="expected"):
-        hostnames.normalize_origin(origin)
+        normalize_origin(origin)

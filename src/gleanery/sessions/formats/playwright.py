@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gleanery.sessions import browser_rules, cookie_records, hostnames, records
+from gleanery.sessions import browser_rules, cookie_records, records
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
-from gleanery.sessions.model import Cookie, Losses, SessionState, StorageEntry, checked_origin
+from gleanery.sessions.model import (
+    Cookie,
+    Losses,
+    SessionState,
+    StorageEntry,
+    checked_origin,
+    host_of_origin,
+    is_valid_in_browsers,
+)
 
 _NAME = "playwright"
 _NO_EXPIRY = -1
@@ -47,7 +55,7 @@ def _read_entry(origin: str, record: Mapping[str, Any]) -> StorageEntry:
 def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
     origins: dict[str, list[dict[str, str]]] = {}
     for entry in state.local_storage:
-        if not hostnames.is_valid_in_browsers(hostnames.host_of_origin(entry.origin)):
+        if not is_valid_in_browsers(host_of_origin(entry.origin)):
             losses.add("local_storage", _INVALID_ORIGIN, "entry")
             continue
         origins.setdefault(entry.origin, []).append({"name": entry.key, "value": entry.value})

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gleanery.sessions import browser_rules, cookie_records, hostnames, records
+from gleanery.sessions import browser_rules, cookie_records, records
 from gleanery.sessions.browser_rules import page_of
 from gleanery.sessions.document import JSON, Document, Format
-from gleanery.sessions.model import Cookie, InvalidSession, Losses, SessionState
+from gleanery.sessions.model import Cookie, InvalidSession, Losses, SessionState, is_address
 
 _NAME = "scrapy"
 _OFTEN_MISSING = ("secure", "http_only")  # in lists that people write
@@ -71,7 +71,7 @@ def _is_kept(cookie: Cookie) -> bool:
 
 
 def _has_no_subdomain(cookie: Cookie) -> bool:
-    return "." not in cookie.host or hostnames.is_address(cookie.host)
+    return "." not in cookie.host or is_address(cookie.host)
 
 
 def _write_cookie(cookie: Cookie) -> dict[str, Any]:

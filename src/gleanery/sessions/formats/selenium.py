@@ -13,8 +13,7 @@ from typing import Any
 from gleanery.sessions import browser_rules, cookie_records
 from gleanery.sessions.browser_rules import parse_url
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Format
-from gleanery.sessions.hostnames import is_address
-from gleanery.sessions.model import Cookie, Losses, SessionState
+from gleanery.sessions.model import Cookie, Losses, SessionState, is_address
 
 _NAME = "selenium"
 _OTHER_HOST = (

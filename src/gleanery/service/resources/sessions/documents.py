@@ -37,15 +37,9 @@ from gleanery.service.resources.sessions.states import StateFilter, is_empty
 from gleanery.service.resources.sessions.writing import Prepared, RecordChange
 from gleanery.service.storage import group_lock
 from gleanery.service.storage.database import Database, Transaction
-from gleanery.sessions import (
-    FORMATS,
-    ReadResult,
-    SessionState,
-    StorageEntry,
-    browser_rules,
-    hostnames,
-)
+from gleanery.sessions import FORMATS, ReadResult, SessionState, StorageEntry, browser_rules
 from gleanery.sessions import Cookie as BrowserCookie
+from gleanery.sessions.model import host_of_origin
 
 _RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
 # No format carries the last one: an export would otherwise state it when it is imported again.
@@ -132,7 +126,7 @@ def _to_cookie(
 
 def _to_input(entry: StorageEntry, destination: Destination) -> LocalStorageEntry:
     return LocalStorageEntry(
-        hostnames.host_of_origin(entry.origin),
+        host_of_origin(entry.origin),
         entry.key,
         entry.value,
         destination.group_id,
@@ -326,7 +320,7 @@ def _replacement(document: ReadResult) -> Replacement:
 def _hosts_of(state: SessionState) -> set[str]:
     """Return the hosts of the cookies and of the entries."""
     origins = {entry.origin for entry in state.local_storage}
-    return {cookie.host for cookie in state.cookies} | set(map(hostnames.host_of_origin, origins))
+    return {cookie.host for cookie in state.cookies} | set(map(host_of_origin, origins))
 
 
 async def _check_group(transaction: Transaction, group_id: int) -> None:

@@ -29,7 +29,7 @@ from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
 from gleanery.service.storage import metadata, paging
 from gleanery.service.storage.database import Database, Row, Transaction
 from gleanery.service.storage.paging import ListPage, ListQuery, PageLimits
-from gleanery.sessions import hostnames
+from gleanery.sessions.model import is_address, normalize_domain
 
 _log = logging.getLogger("gleanery")
 
@@ -114,7 +114,7 @@ def _list_query(
     if filter_.domain is not None:
         sizes, rows = statements.sizes_of_visible, statements.list_visible
         host = filter_.domain.removeprefix(".")
-        values += [host, not hostnames.is_address(host)]
+        values += [host, not is_address(host)]
     if kind.has_groups:
         values.append(filter_.for_group)
     return ListQuery(database, sizes, rows, tuple(values), _encoder(kind, database, vault))
@@ -225,7 +225,7 @@ def _version_query(table: str, organization_id: int, scope: ListScope) -> tuple[
 
 def visible_hosts(host: str) -> list[str]:
     """Return the host and its parent domains, whose records a page on the host can see."""
-    if hostnames.is_address(host):
+    if is_address(host):
         return [host]
     labels = host.split(".")
     parents = (".".join(labels[start:]) for start in range(len(labels)))
@@ -274,7 +274,7 @@ def _decode_scope(encoded: str) -> ListScope | None:
         return ListScope(
             tables,
             check_stored_name(profile),
-            hostnames.normalize_domain(host).removeprefix(".") if host else None,
+            normalize_domain(host).removeprefix(".") if host else None,
             _parse_group(group) if group else None,
             host.startswith("."),
         )
