@@ -22,7 +22,6 @@ from gleanery.service.resources.sessions.records import visible_hosts
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE, NOT_GIVEN, Cookie
 from gleanery.service.resources.sessions.writing import Prepared
 from gleanery.service.storage.database import Row, Transaction
-from gleanery.sessions import Cookie as BrowserCookie
 from gleanery.sessions import InvalidSession, model
 from gleanery.sessions.browser_rules import Page, gets_cookie
 
@@ -199,8 +198,8 @@ async def find_of_pages(
         for host in visible_hosts(page_host):
             key = (transaction.organization_id, profile, host)
             rows = await transaction.fetch(COOKIES.statements.list_host, *key)
-            of_site = (HostRecord(bytes(row[0]), row[1:]) for row in rows)
-            found += (PageCookie(page_host, record) for record in _sent(of_site, of_host))
+            listed = (HostRecord(bytes(row[0]), row[1:]) for row in rows)
+            found += (PageCookie(page_host, record) for record in _sent(listed, of_host))
             await transaction.pause()
     return found
 
@@ -219,7 +218,7 @@ def _sent(records: Iterable[HostRecord], pages: Sequence[Page]) -> Iterator[Host
             yield record
 
 
-def _is_sent(cookie: BrowserCookie, pages: Iterable[Page]) -> bool:
+def _is_sent(cookie: model.Cookie, pages: Iterable[Page]) -> bool:
     return any(gets_cookie(page, cookie) for page in pages)
 
 

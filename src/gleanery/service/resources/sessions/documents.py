@@ -1,4 +1,4 @@
-"""Documents with session state: stored as a part of a transaction, or by an import of their own.
+"""Documents with session state: stored by an import, or as a part of another transaction.
 
 A document is stored completely or not at all. An import audits it, and describes the changes.
 """

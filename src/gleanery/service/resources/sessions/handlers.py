@@ -80,7 +80,6 @@ _NO_FORM = "A form is not understood: send the document itself, in curl with --d
 _NO_LINES = (
     "The document has no line breaks, or no cookies: in curl, use --data-binary @file, not -d @file"
 )
-
 _NO_RECORD = "No record matches: check domain, url, group_id and profile."
 
 
@@ -157,7 +156,7 @@ async def _store_records(context: AnyContext, kind: RecordKind[In, Out]) -> Resp
 
 
 async def _read_records(
-    context: AnyContext, kind: RecordKind[In, Out], filter_: records.Filter, segment: str
+    context: AnyContext, kind: RecordKind[In, Out], filter_: Filter, segment: str
 ) -> Response:
     services, database = context.services, context.database
     scope = filter_.scope(kind.table)
@@ -315,7 +314,7 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
     return Response(encode(imported.result), headers=((b"etag", etag),))
 
 
-def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.ReadResult:
+def _read(body: bytes, query: SessionImport, settings: Settings) -> ReadResult:
     """Read the document. A thread runs it, because it takes long for a large document."""
     binding.check_value_count(body, settings.max_json_values)
     if body.startswith(b"#") and b"\n" not in body:

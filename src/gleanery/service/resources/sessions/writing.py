@@ -1,4 +1,4 @@
-"""Stores and deletes session records of any kind, as a part of a transaction or in one of its own.
+"""Stores and deletes session records of any kind, alone or as a part of a transaction.
 
 A record that is given without a partition or an origin can mean a stored one that has it.
 """
