@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from gleanery.service import maintenance, resources, storage
+from gleanery.service import admin, maintenance, resources, storage
 from gleanery.service.resources.changes.feed import FeedSource
 from gleanery.service.resources.outputs import search
 from gleanery.service.resources.sessions.kinds import RecordKind
@@ -26,13 +26,15 @@ _NO_QUERIES = (
 )  # they define tables and policies
 
 
-def storage_modules() -> Iterator[tuple[str, ModuleType]]:
-    """Every module that has SQL, by its name without the packages that all have in common."""
-    for package in (storage, resources, maintenance):
+def modules_with_statements() -> Iterator[tuple[str, ModuleType]]:
+    """Every module that can have SQL, by its name without that of the storage or the resources."""
+    for package in (storage, resources, maintenance, admin):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             name = module.name.removeprefix("gleanery.service.")
-            name = name.removeprefix("storage.").removeprefix("resources.")
-            yield name, importlib.import_module(module.name)
+            yield (
+                name.removeprefix("storage.").removeprefix("resources."),
+                importlib.import_module(module.name),
+            )
 
 
 def page_statements() -> dict[tuple[str, ...], Sql]:
@@ -69,7 +71,7 @@ def all_statements() -> dict[str, Statement]:
         reversed_ = search.statements(names, in_view, search.NEWEST_FIRST)
         found[f"newest sizes of {subject}"] = reversed_.sizes
         found[f"newest versions of {subject}"] = reversed_.versions
-    for module_name, module in storage_modules():
+    for module_name, module in modules_with_statements():
         if module_name in _NO_QUERIES:
             continue
         for name, value in vars(module).items():
