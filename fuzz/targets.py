@@ -37,13 +37,13 @@ from gleanery.service.http.content import FileForm, FileHead, is_not_modified, r
 from gleanery.service.http.parser import RequestParser
 from gleanery.service.http.request import HttpRequest, Transport
 from gleanery.service.resources.access import authentication
-from gleanery.service.resources.files import media_types
+from gleanery.service.resources.files import handlers
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.outputs import batches
 from gleanery.service.resources.outputs.batches import Batch, BatchOptions
 from gleanery.service.resources.outputs.elements import ItemMapping
 from gleanery.service.resources.outputs.models import Output, OutputQuery
-from gleanery.sessions import hostnames
+from gleanery.sessions.model import MAX_DOMAIN_LENGTH, normalize_domain
 
 
 class Target(NamedTuple):
@@ -125,16 +125,16 @@ def check_hostname(data: bytes) -> None:
     """All spellings have one normal form, which holds no scheme, port or path."""
     text = data.decode("utf-8", "replace")
     try:
-        host = hostnames.normalize(text)
+        host = normalize_domain(text)
     except ValueError:
         return
-    assert hostnames.normalize(host) == host == host.lower()
-    assert len(host) <= hostnames.MAX_LENGTH
+    assert normalize_domain(host) == host == host.lower()
+    assert len(host) <= MAX_DOMAIN_LENGTH
     if "[" not in host:  # in brackets only the syntax is checked
         bare = host.removeprefix(".")
         assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
     if text.isascii():
-        assert hostnames.normalize(text.upper()) == host == text.lower()
+        assert normalize_domain(text.upper()) == host == text.lower()
 
 
 def check_country(data: bytes) -> None:
@@ -385,7 +385,7 @@ def check_file_link(data: bytes) -> None:
 def check_media_type(data: bytes) -> None:
     """The detected media type is always valid in a header."""
     declared, _, head = data.partition(b"\n")
-    detected = media_types.media_type(head[: media_types.HEAD_BYTES], declared.decode("latin-1"))
+    detected = handlers.detect_media_type(head[: handlers.HEAD_BYTES], declared.decode("latin-1"))
     assert re.fullmatch(r"[!-~]+/[!-~]+", detected)
 
 

@@ -1,10 +1,14 @@
-"""Imports of the client: it loads only what it needs."""
+"""Imports of the client: it loads only what it needs, and has its documented paths."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
 
+import gleanery.client
+import gleanery.sessions
 from tests.support.process import environment
 
 _SLOW = {
@@ -38,3 +42,20 @@ def test_importing_the_client_loads_no_slow_module() -> None:
     ).stdout
     assert "gleanery.client._sync.client" in printed
     assert set(printed.split()) & _SLOW == set()
+
+
+def test_sessions_are_a_part_of_the_client() -> None:
+    from gleanery.client import sessions
+
+    assert sessions is gleanery.sessions
+    assert gleanery.client.sessions is sessions
+    assert "sessions" in dir(gleanery.client)
+
+
+def test_type_checkers_see_every_name_of_the_client() -> None:
+    """They do not run ``__getattr__``, so an import has to name what it returns."""
+    tree = ast.parse(inspect.getsource(gleanery.client))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname or alias.name for node in imports for alias in node.names}
+    assert seen == {*gleanery.client.__all__, "sessions"}

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from gleanery.service.foundation.security.tokens import SCOPES, Actor
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.access import login_secrets
+from gleanery.service.resources.access import console_sessions
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAction
 from gleanery.service.storage.database import Engine, Transaction
@@ -78,7 +78,7 @@ def test_a_later_creation_asks_for_the_token_or_a_link(
     if has_link:
         with closing(ConsoleClient(service.url, token)) as page:
             token_id = page.get("/console/api/session").json()["token_id"]
-        proof = login_secrets.link_address(service.url, new_link(service.settings, token_id))
+        proof = console_sessions.link_address(service.url, new_link(service.settings, token_id))
     console.sign_in(token)
     refused = (
         '{"detail": [{"loc": ["header", "cookie"], "msg": "Confirm", '

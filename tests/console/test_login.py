@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.access import console_sessions, login_secrets
+from gleanery.service.resources.access import console_sessions
 from gleanery.service.storage.database import Engine, Transaction
 from tests.support.browser import chromium_options
 from tests.support.console import PERSON, ConsolePage, console_page
@@ -149,8 +149,8 @@ def test_a_wrong_token_is_explained(console: ConsolePage) -> None:
 def test_a_cookie_from_before_the_login_is_replaced(
     service: Service, console: ConsolePage, token: str
 ) -> None:
-    planted = login_secrets.new_secret()
-    name = login_secrets.cookie_name(service.settings.address)
+    planted = console_sessions.new_secret()
+    name = console_sessions.cookie_name(service.settings.address)
     cookie = {"name": name, "value": planted, "secure": True}
     url = console.url.replace("http:", "https:")
     console.page.context.add_cookies([{**cookie, "url": url}])  # type: ignore[typeddict-item]
@@ -254,7 +254,7 @@ def test_another_login_changes_the_person_in_all_tabs(
     console.sign_in(token)
     tab = console.page.context.new_page()
     secret = new_link(service.settings, own_token_id(service, token), "Berta")
-    tab.goto(login_secrets.link_address(console.url, secret, "Berta"))
+    tab.goto(console_sessions.link_address(console.url, secret, "Berta"))
     tab.get_by_role("button", name="Sign in").click()
     for page in (tab, console.page):
         expect(page.locator(".person")).to_contain_text("Berta")
@@ -268,7 +268,7 @@ def test_nothing_is_done_as_another_person_before_their_name_is_shown(
     console.page.route("**/console/api/session", lambda _: None)  # takes long
     tab = console.page.context.new_page()
     secret = new_link(service.settings, own_token_id(service, token), "Berta")
-    tab.goto(login_secrets.link_address(console.url, secret, "Berta"))
+    tab.goto(console_sessions.link_address(console.url, secret, "Berta"))
     with console.page.expect_request("**/console/api/session"):
         tab.get_by_role("button", name="Sign in").click()
         expect(tab.locator(".person")).to_contain_text("Berta")
@@ -466,7 +466,7 @@ def test_another_port_gets_the_cookie_but_it_is_not_enough(
     assert stolen is not None
     assert COOKIE in stolen
     headers = {"Cookie": stolen, "Sec-Fetch-Site": "same-origin"}
-    for key in ({}, {"Gleanery-Session-Key": login_secrets.new_secret()}):
+    for key in ({}, {"Gleanery-Session-Key": console_sessions.new_secret()}):
         with httpx2.Client(base_url=service.url, headers=headers | key, verify=NO_TLS) as client:
             assert client.get("/console/api/session").status_code == 401
             assert client.get("/v1/groups").status_code == 401
@@ -501,7 +501,7 @@ def test_a_link_signs_in_once_and_leaves_the_address(
     browser: Browser, service: Service, console: ConsolePage, token: str
 ) -> None:
     secret = new_link(service.settings, own_token_id(service, token), "Berta")
-    address = login_secrets.link_address(console.url, secret, "Berta")
+    address = console_sessions.link_address(console.url, secret, "Berta")
     console.page.goto(address)
     expect(console.page.get_by_text("as Berta")).to_be_visible()
     console.page.get_by_role("button", name="Sign in").click()
@@ -522,14 +522,14 @@ def test_a_pasted_link_signs_in(service: Service, console: ConsolePage, token: s
     page.goto(f"{console.url}/console")
     expect(page.get_by_label("Your name")).to_be_focused()
     page.keyboard.type(PERSON)
-    page.get_by_label("login link").fill(login_secrets.link_address(console.url, secret))
+    page.get_by_label("login link").fill(console_sessions.link_address(console.url, secret))
     page.keyboard.press("Enter")
     expect(page.locator("#main")).to_be_visible()
 
 
 def test_a_used_link_does_not_end_the_present_session(console: ConsolePage, token: str) -> None:
     console.sign_in(token)
-    console.page.goto(f"{console.url}/console#login={login_secrets.new_secret()}")
+    console.page.goto(f"{console.url}/console#login={console_sessions.new_secret()}")
     console.page.get_by_label("Your name").fill(PERSON)
     console.page.get_by_role("button", name="Sign in").click()
     expect(console.page.get_by_role("alert")).to_contain_text("was used before or has expired")

@@ -24,14 +24,7 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.groups import catalog, overview, waiting
 from gleanery.service.resources.outputs import apply, rows
 from gleanery.service.resources.reviews import job_history, reading
-from gleanery.service.resources.sessions import (
-    cookies,
-    expiring,
-    local_storage,
-    record_listing,
-    summaries,
-    whole_records,
-)
+from gleanery.service.resources.sessions import console, cookies, local_storage, states, summaries
 from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.storage import group_lock, tenancy
 from gleanery.service.storage.database import Statement
@@ -471,7 +464,7 @@ def test_session_records_of_a_host_are_found_by_it(
 def test_an_export_of_a_host_reads_the_index_of_hosts(
     planner: Planner, kind: RecordKind[Any, Any], has_subdomains: bool
 ) -> None:
-    for sql in whole_records._statements(kind, 2, False, has_subdomains):
+    for sql in states._statements(kind, 2, False, has_subdomains):
         [access] = planner.plan(sql).of(kind.table)
         assert access.index == f"{kind.table}_by_host"
 
@@ -488,7 +481,7 @@ def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str)
 @pytest.mark.parametrize("name", ["_LIST_COOKIES", "_LIST_ENTRIES"])
 def test_records_without_values_are_found_by_their_host(planner: Planner, name: str) -> None:
     table = "cookies" if name == "_LIST_COOKIES" else "local_storage"
-    [access] = planner.plan(getattr(record_listing, name)).of(table)
+    [access] = planner.plan(getattr(console, name)).of(table)
     assert access.index == f"{table}_by_host"
     assert access.bounds >= {"organization_id=", "host=", "profile="}
 
@@ -496,12 +489,12 @@ def test_records_without_values_are_found_by_their_host(planner: Planner, name: 
 @pytest.mark.parametrize("name", ["_FIND_COOKIE", "_FIND_ENTRY"])
 def test_one_value_is_found_by_its_id(planner: Planner, name: str) -> None:
     table = "cookies" if name == "_FIND_COOKIE" else "local_storage"
-    [access] = planner.plan(getattr(record_listing, name)).of(table)
+    [access] = planner.plan(getattr(console, name)).of(table)
     assert access.bounds >= {"id>", "id<"} or access.bounds >= {"rowid>", "rowid<"}
 
 
 def test_expiring_records_are_found_by_their_expiry(planner: Planner) -> None:
-    for table, sql in zip(("cookies", "local_storage"), expiring.STATEMENTS, strict=True):
+    for table, sql in zip(("cookies", "local_storage"), summaries.EXPIRING_STATEMENTS, strict=True):
         found = planner.plan(sql)
         [access] = found.of(table)
         assert access.index == f"{table}_expiring"

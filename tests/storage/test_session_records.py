@@ -16,7 +16,7 @@ from gleanery.service.foundation.security.vault import Vault, open_vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.hashing import hash_parts
 from gleanery.service.resources.access.organizations import find_grant
-from gleanery.service.resources.sessions import cookies, local_storage, records, whole_records
+from gleanery.service.resources.sessions import cookies, local_storage, records, states, writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.records import Filter
@@ -59,7 +59,7 @@ def store(
 
     async def work(database: Database, vault: Vault) -> tuple[int, int, int]:
         now = timestamps.now()
-        counts = await records.store(kind, database, vault, inputs, now, COMMAND_LINE)
+        counts = await writing.store(kind, database, vault, inputs, now, COMMAND_LINE)
         return counts["created"], counts["updated"], counts["unchanged"]
 
     return in_tenant(service, client, work)
@@ -67,7 +67,7 @@ def store(
 
 def stored_cookies(service: Service, client: Client, filter_: Filter) -> list[model.Cookie]:
     async def work(database: Database, vault: Vault) -> list[model.Cookie]:
-        rows, _ = await whole_records.read(COOKIES, database, filter_, MAX_BYTES)
+        rows, _ = await states.read_rows(COOKIES, database, filter_, MAX_BYTES)
         decrypt = records.decrypter(COOKIES, database, vault)
         return [cookies.to_stored(decrypt(row), row[:-1]).cookie for row in rows]
 
@@ -78,7 +78,7 @@ def stored_entries(
     service: Service, client: Client, filter_: Filter
 ) -> list[local_storage.StoredEntry]:
     async def work(database: Database, vault: Vault) -> list[local_storage.StoredEntry]:
-        rows, _ = await whole_records.read(LOCAL_STORAGE, database, filter_, MAX_BYTES)
+        rows, _ = await states.read_rows(LOCAL_STORAGE, database, filter_, MAX_BYTES)
         decrypt = records.decrypter(LOCAL_STORAGE, database, vault)
         return [local_storage.to_stored(decrypt(row), row[:-1]) for row in rows]
 
@@ -192,9 +192,9 @@ def test_hosts_are_deleted_in_one_profile(service: Service, client: Client) -> N
     async def work(database: Database, vault: Vault) -> int:
         async def delete(transaction: Transaction) -> int:
             await records.lock_without_key(transaction, timestamps.now())
-            prepared = await records.prepare(COOKIES, database.organization_id, [given[3]])
+            prepared = await writing.prepare(COOKIES, database.organization_id, [given[3]])
             kept = prepared.by_identity
-            deleted = await records.delete_hosts(COOKIES, transaction, "second", ["a.com"], kept)
+            deleted = await writing.delete_hosts(COOKIES, transaction, "second", ["a.com"], kept)
             return len(deleted)
 
         return await database.write(delete, queue_key=records.QUEUE_KEY)

@@ -11,7 +11,7 @@ import httpx2
 
 from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.access import login_links, organizations
+from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.engines import open_engine
 from tests.support.console import PERSON
@@ -54,7 +54,7 @@ def new_link(
         grant = await organizations.find_grant_by_id(engine, token_id)
         assert grant is not None
         time = timestamps.now() if now is None else now
-        return await login_links.create(engine, grant, person, time)
+        return await console_sessions.create_link(engine, grant, person, time)
 
     return on_engine(settings, create)
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gleanery.service.foundation.values import countries, hashing, json_text, timestamps
-from gleanery.sessions import hostnames
+from gleanery.sessions.model import normalize_domain
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -205,11 +205,11 @@ def test_a_hash_depends_on_where_each_part_ends(parts: list[str]) -> None:
 @given(st.text(max_size=80))
 def test_any_host_is_rejected_or_normalized_once(text: str) -> None:
     try:
-        once = hostnames.normalize(text)
+        once = normalize_domain(text)
     except ValueError:
         return
     assert once.isascii()
-    assert hostnames.normalize(once) == once
+    assert normalize_domain(once) == once
 
 
 # --- countries ----------------------------------------------------------------------------------

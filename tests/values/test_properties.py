@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.outputs.positions import Position
 from gleanery.service.storage.group_lock import FIRST_SEQ
-from gleanery.sessions import hostnames
+from gleanery.sessions.model import is_address, normalize_domain
 from tests.support.service import Client, Service
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))
@@ -108,16 +108,16 @@ DOMAINS = st.builds(
 def is_seen(domain: str, host: str, is_host_only: bool) -> bool:
     """Domain matching of RFC 6265, section 5.1.3. A cookie is host-only if its client says so."""
     of, at = (
-        hostnames.normalize(domain).removeprefix("."),
-        hostnames.normalize(host).removeprefix("."),
+        normalize_domain(domain).removeprefix("."),
+        normalize_domain(host).removeprefix("."),
     )
-    is_below = at.endswith(f".{of}") and not hostnames.is_address(at)
+    is_below = at.endswith(f".{of}") and not is_address(at)
     return of == at or (is_below and not is_host_only)
 
 
 @FEW
 @given(
-    st.dictionaries(DOMAINS.map(hostnames.normalize), st.booleans(), min_size=1, max_size=6),
+    st.dictionaries(DOMAINS.map(normalize_domain), st.booleans(), min_size=1, max_size=6),
     DOMAINS,
 )
 @example({"a.own": False, "b.a.own": True, "own": True}, "b.a.own")
@@ -140,7 +140,7 @@ def test_a_cookie_is_shown_to_its_hosts_and_to_no_other(
 @given(DOMAINS)
 def test_all_notations_of_a_host_are_one_record(own: Client, domain: str) -> None:
     name = f"key {next(numbers)}"
-    spellings = (domain, domain.upper(), domain.replace(".", "。"), hostnames.normalize(domain))
+    spellings = (domain, domain.upper(), domain.replace(".", "。"), normalize_domain(domain))
     for number, spelling in enumerate(spellings):
         entry = {"domain": spelling, "key": name, "value": "v"}
         answer = own.post("/v1/local-storage", json=[entry])

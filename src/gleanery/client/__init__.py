@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gleanery import sessions as sessions
     from gleanery.client._async.client import AsyncClient
     from gleanery.client._async.exports import AsyncExportPages
     from gleanery.client._async.leases import AsyncLease
@@ -237,7 +238,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sessions":
+    if name == "sessions":  # a documented path of the package that the service shares
         return import_module("gleanery.sessions")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -245,4 +246,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, "sessions"]

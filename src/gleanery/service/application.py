@@ -30,10 +30,9 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.http import ConnectionRegistry, Limits
 from gleanery.service.maintenance.clock_guard import SweepClock
 from gleanery.service.maintenance.sweep import Sweep, UsageStore
-from gleanery.service.resources.access import login_secrets
+from gleanery.service.resources.access import console_sessions
 from gleanery.service.resources.access import operations as access
-from gleanery.service.resources.access.authentication import TokenAuthenticator
-from gleanery.service.resources.access.token_use import TokenUse
+from gleanery.service.resources.access.authentication import TokenAuthenticator, TokenUse
 from gleanery.service.resources.audit import operations as audit
 from gleanery.service.resources.audit.log import ReadAuditor
 from gleanery.service.resources.changes import operations as changes
@@ -101,7 +100,7 @@ def build_app(
     blobs = open_blobs(settings.blobs_location, settings.blobs_public_url)
     database = create_engine(settings, with_replicas=True)
     token_use = TokenUse(database, clock)
-    cookie_name = login_secrets.cookie_name(settings.address)
+    cookie_name = console_sessions.cookie_name(settings.address)
     authenticator = TokenAuthenticator(
         database, settings.token_cache_seconds, clock, token_use, cookie_name
     )

@@ -19,9 +19,16 @@ say which page its cookies belong to, such as a Cookie header, needs ``url``. Ea
 
 from gleanery.sessions.conversion import ReadResult, WriteResult, read, write
 from gleanery.sessions.cookiejar import from_cookiejar, to_cookiejar
-from gleanery.sessions.errors import InvalidSession, Loss
 from gleanery.sessions.formats import FORMATS
-from gleanery.sessions.model import Cookie, PartitionKey, SameSite, SessionState, StorageEntry
+from gleanery.sessions.model import (
+    Cookie,
+    InvalidSession,
+    Loss,
+    PartitionKey,
+    SameSite,
+    SessionState,
+    StorageEntry,
+)
 
 __all__ = [
     "FORMATS",

@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from gleanery.sessions import cookie_rules, document, visibility
+from gleanery.sessions import browser_rules, document
+from gleanery.sessions.browser_rules import Page
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
-from gleanery.sessions.errors import InvalidSession, Loss, Losses
 from gleanery.sessions.formats import FORMATS
-from gleanery.sessions.model import Cookie, SessionState, StorageEntry
-from gleanery.sessions.visibility import Page
+from gleanery.sessions.model import Cookie, InvalidSession, Loss, Losses, SessionState, StorageEntry
 
 AUTO = "auto"
 _EXPIRED = "A cookie is left out, because it has expired"
@@ -94,8 +93,8 @@ def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
     losses = Losses()
     found = chosen.read(source, losses, url)
     missing = _missing_fields(chosen)
-    complete = (cookie_rules.with_implied_fields(cookie, missing) for cookie in found.cookies)
-    cookies = cookie_rules.without_violations(_last_of_each(complete), losses)
+    complete = (browser_rules.with_implied_fields(cookie, missing) for cookie in found.cookies)
+    cookies = browser_rules.without_violations(_last_of_each(complete), losses)
     state = SessionState(tuple(cookies), tuple(_last_of_each(found.local_storage)))
     pages = tuple(dict.fromkeys(chosen.pages(source, url)))
     return ReadResult(state, chosen.name, losses.found(), pages)
@@ -119,7 +118,7 @@ def write_as(chosen: Format, state: SessionState | ReadResult, url: str | None) 
     """Write the state in this format."""
     state, losses = _state_of(state), Losses()
     if chosen.needs_url:
-        page = visibility.page_of(url, chosen.title)
+        page = browser_rules.page_of(url, chosen.title)
         state = _of_page(state, page, losses)
         if _is_request(chosen):
             state = _as_sent(state, page, losses)
@@ -159,9 +158,9 @@ def _last_of_each(records: Iterable[Record]) -> list[Record]:
 
 def _of_page(state: SessionState, page: Page, losses: Losses) -> SessionState:
     """Return the cookies that the page gets; count the others as losses."""
-    current = visibility.without_expired(state, time.time()).cookies
+    current = browser_rules.without_expired(state, time.time()).cookies
     losses.add("cookie", _EXPIRED, count=len(state.cookies) - len(current))
-    visible = tuple(cookie for cookie in current if visibility.gets_cookie(page, cookie))
+    visible = tuple(cookie for cookie in current if browser_rules.gets_cookie(page, cookie))
     losses.add("cookie", _NOT_SENT, count=len(current) - len(visible))
     return replace(state, cookies=visible)
 
@@ -190,7 +189,7 @@ def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState
     """Return what the format carries; count the rest as losses."""
     missing = _missing_fields(chosen)
     unique = state.cookies if _is_request(chosen) else _last_of_each(state.cookies)
-    accepted = cookie_rules.without_violations(unique, losses)
+    accepted = browser_rules.without_violations(unique, losses)
     pairs = [(one, _without_fields(one, missing, chosen, losses)) for one in accepted]
     if not _is_request(chosen):
         pairs = _without_collisions(pairs, chosen, losses)
@@ -227,7 +226,7 @@ def _without_fields(
 ) -> Cookie:
     """Return the cookie as it is read again; count the fields that differ."""
     changes = {n: _DEFAULTS[n] for n in missing if getattr(cookie, n) != _DEFAULTS[n]}
-    reduced = cookie_rules.with_implied_fields(replace(cookie, **changes), missing)
+    reduced = browser_rules.with_implied_fields(replace(cookie, **changes), missing)
     for name in changes:
         if getattr(reduced, name) != getattr(cookie, name):
             losses.add(name, f"{_FIELD_NAMES[name]} is lost: {chosen.title} cannot say it")

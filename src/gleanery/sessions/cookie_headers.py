@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from gleanery.sessions import cookie_dates, cookie_rules, records
+from gleanery.sessions import browser_rules, cookie_dates, records
+from gleanery.sessions.browser_rules import Page, gets_cookie, matches_host
 from gleanery.sessions.document import MAX_LINES, limited, numbered_lines
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import MAX_EXPIRES, Cookie, split_domain
-from gleanery.sessions.visibility import Page, gets_cookie, matches_host
+from gleanery.sessions.model import MAX_EXPIRES, Cookie, InvalidSession, Losses, split_domain
 
 _PART = re.compile(r"[^;]+")
 _WHITESPACE = " \t"
@@ -309,7 +308,7 @@ class ReceivedCookies:
         if known is not None:
             self.store(replace(known, value=cookie.value))
             return
-        complete = cookie_rules.with_implied_fields(cookie, ("secure", "http_only"))
+        complete = browser_rules.with_implied_fields(cookie, ("secure", "http_only"))
         self._sent[cookie.name, page.host] = complete
 
     def _sent_to(self, page: Page, name: str) -> Iterator[Cookie]:

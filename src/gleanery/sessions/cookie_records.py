@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gleanery.sessions import hostnames, records
+from gleanery.sessions import records
+from gleanery.sessions.browser_rules import parse_url
 from gleanery.sessions.document import Document
-from gleanery.sessions.errors import InvalidSession, Losses
 from gleanery.sessions.model import (
     Cookie,
+    InvalidSession,
+    Losses,
     PartitionKey,
     SessionState,
-    normalize_origin,
+    checked_origin,
+    host_of_origin,
     split_domain,
 )
-from gleanery.sessions.visibility import parse_url
 
 _EXTENSION_MEMBERS = frozenset(("expirationDate", "hostOnly", "storeId", "firstPartyDomain"))
 _CDP_MEMBERS = frozenset(
@@ -180,9 +182,9 @@ def _partition_key(record: Mapping[str, Any], host: str) -> PartitionKey | None:
         else (record, "_crHasCrossSiteAncestor")
     )
     with records.at('"partitionKey"'):
-        origin = normalize_origin(site)
+        origin = checked_origin(site)
         scheme = origin.partition("://")[0]
-        site = f"{scheme}://{hostnames.host_of_origin(origin)}"  # a site has no port
+        site = f"{scheme}://{host_of_origin(origin)}"  # a site has no port
         return PartitionKey(site, records.flag(holder, member, not _is_of_site(host, site)))
 
 
@@ -197,7 +199,7 @@ def _partition_site(record: Mapping[str, Any]) -> str:
 
 
 def _is_of_site(host: str, site: str) -> bool:
-    return f".{host}".endswith(f".{hostnames.host_of_origin(site)}")
+    return f".{host}".endswith(f".{host_of_origin(site)}")
 
 
 def _count_losses(record: Mapping[str, Any], losses: Losses) -> None:

@@ -8,11 +8,17 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 from gleanery.sessions import conversion, cookie_dates, records
+from gleanery.sessions.browser_rules import parse_url
 from gleanery.sessions.conversion import ReadResult, WriteResult
 from gleanery.sessions.document import Document, Format
-from gleanery.sessions.errors import InvalidSession, Losses, MissingUrl
-from gleanery.sessions.model import Cookie, SessionState, split_domain
-from gleanery.sessions.visibility import parse_url
+from gleanery.sessions.model import (
+    Cookie,
+    InvalidSession,
+    Losses,
+    MissingUrl,
+    SessionState,
+    split_domain,
+)
 
 _TITLE = "A cookie jar"
 _NO_JAR = (

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import SessionState
-from gleanery.sessions.visibility import Page
+from gleanery.sessions.browser_rules import Page
+from gleanery.sessions.model import InvalidSession, Losses, SessionState
 
 _BYTE_ORDER_MARK = "\ufeff"
 _JSON_TYPES = (dict, list, int, float)

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from gleanery.sessions import cookie_dates
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import SameSite
+from gleanery.sessions.model import InvalidSession, Losses, SameSite
 
 _SAME_SITE: dict[str, SameSite | None] = {
     "strict": "Strict",

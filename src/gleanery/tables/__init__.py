@@ -3,8 +3,7 @@
 It sends no request to the service: a caller gives the outputs page by page.
 """
 
-from gleanery.tables.errors import ExportError, ExportFailed, InvalidExport
-from gleanery.tables.outputs import ExportReport, Widening
+from gleanery.tables.export import ExportError, ExportFailed, ExportReport, InvalidExport, Widening
 from gleanery.tables.writer import (
     DATA_FORMS,
     FORMATS,

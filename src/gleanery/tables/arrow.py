@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from gleanery.tables.columns import NULL, Column, ColumnType, Values
-from gleanery.tables.errors import ExportFailed, require
-from gleanery.tables.outputs import Item, read_fields
+from gleanery.tables.export import ExportFailed, Item, read_fields, require
 from gleanery.tables.table import Table
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gleanery.tables.outputs import Widening
+from gleanery.tables.export import Widening
 
 
 class ColumnType(StrEnum):

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
-from gleanery.tables.errors import ExportFailed, InvalidExport, already_exists
+from gleanery.tables.export import ExportFailed, InvalidExport, already_exists
 
 try:
     import fcntl

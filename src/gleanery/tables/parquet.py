@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gleanery.tables import arrow
 from gleanery.tables.destinations import Destination
-from gleanery.tables.errors import require
-from gleanery.tables.outputs import ExportReport, Field, Item, SeenIds
+from gleanery.tables.export import ExportReport, Field, Item, SeenIds, require
 from gleanery.tables.table import Table
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gleanery.tables.errors import ExportFailed, InvalidExport, already_exists, require
+from gleanery.tables.export import ExportFailed, InvalidExport, already_exists, require
 
 _PART_BYTES = 16 * 1024 * 1024  # an upload has at most 10,000 parts: 160 GB
 _CONCURRENT_PARTS = 2

@@ -17,7 +17,7 @@ from msgspec import Raw
 from msgspec.structs import astuple
 
 from gleanery.tables.columns import NULL, Column, ColumnType, Texts, Values
-from gleanery.tables.outputs import MEMBERS, ExportReport, Field, Item, read_items
+from gleanery.tables.export import MEMBERS, ExportReport, Field, Item, read_items
 
 MAX_KEYS = 1000
 """Keys of ``data`` that get a column. A column takes memory for every row, also without values."""

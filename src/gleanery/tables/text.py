@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from gleanery.tables.columns import Column, ColumnType, Texts, Values
 from gleanery.tables.destinations import Destination
-from gleanery.tables.outputs import (
+from gleanery.tables.export import (
     ExportReport,
     Field,
     Item,

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from gleanery.tables.destinations import Destination, continue_file, open_destination
-from gleanery.tables.errors import InvalidExport
-from gleanery.tables.outputs import ExportReport, Field, Item, read_fields
+from gleanery.tables.export import ExportReport, Field, InvalidExport, Item, read_fields
 
 FORMATS = ("jsonl", "csv", "parquet")
 DATA_FORMS = ("columns", "json")

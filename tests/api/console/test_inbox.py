@@ -12,7 +12,7 @@ import pytest
 from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.groups import waiting
-from gleanery.service.resources.sessions import expiring
+from gleanery.service.resources.sessions import summaries
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
@@ -214,7 +214,7 @@ def test_expiring_sessions_are_listed_by_domain_and_profile(
 def test_many_expired_records_do_not_hide_those_that_expire_soon(
     client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiring, "MAX_RECORDS", 3)
+    monkeypatch.setattr(summaries, "MAX_EXPIRING", 3)
     now = int(time.time())
     cookies = [
         {"domain": f"{n}.example", "name": "sid", "value": "v", "expires": now + (n - 4) * HOUR}

@@ -14,7 +14,7 @@ import pytest
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore
-from gleanery.service.resources.access import console_sessions, login_links, login_secrets
+from gleanery.service.resources.access import console_sessions
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.console_http import OWN_PAGE, credentials, new_link, on_engine, revoke, sign_in
 from tests.support.service import DAY, Client, Clock, Service
@@ -169,10 +169,10 @@ def test_a_cookie_from_before_the_login_is_never_adopted(
     service: Service, stranger: Client, token: str
 ) -> None:
     """Session fixation: the attacker knows the cookie and the key that the browser had."""
-    planted = login_secrets.new_secret()
+    planted = console_sessions.new_secret()
     headers = OWN_PAGE | {
-        "Cookie": f"{login_secrets.cookie_name(service.settings.address)}={planted}",
-        "Gleanery-Session-Key": login_secrets.new_secret(),
+        "Cookie": f"{console_sessions.cookie_name(service.settings.address)}={planted}",
+        "Gleanery-Session-Key": console_sessions.new_secret(),
     }
     body = {"token": token, "person": PERSON}
     answer = stranger.post("/console/api/login", json=body, headers=headers)
@@ -429,7 +429,7 @@ def test_an_expired_link_and_one_of_a_revoked_token_do_not_work(
     service: Service, stranger: Client, token: str
 ) -> None:
     token_id = token_id_of(stranger, token)
-    before = timestamps.now() - login_links.LIFETIME
+    before = timestamps.now() - console_sessions.LINK_LIFETIME
     assert (
         sign_in(stranger, link=new_link(service.settings, token_id, None, before)).status_code
         == 401
@@ -441,7 +441,7 @@ def test_an_expired_link_and_one_of_a_revoked_token_do_not_work(
     link = new_link(service.settings, token_id)
     revoke(service.settings, token_id)
     assert sign_in(stranger, link=link).status_code == 401
-    assert sign_in(stranger, link=login_secrets.new_secret()).status_code == 401
+    assert sign_in(stranger, link=console_sessions.new_secret()).status_code == 401
 
 
 # --- confirmation ---------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ def test_a_new_link_of_the_token_confirms_once(timed_service: Service, clock: Cl
         with closing(ConsoleClient(timed_service.url, timed_service.token())) as other:
             other_id = other.get(SESSION).json()["token_id"]
         expired = new_link(timed_service.settings, token_id, now=clock())
-        clock.move(seconds=login_links.LIFETIME // timestamps.SECOND)
+        clock.move(seconds=console_sessions.LINK_LIFETIME // timestamps.SECOND)
         foreign = new_link(timed_service.settings, other_id, now=clock())
         link = new_link(timed_service.settings, token_id, now=clock())
         for wrong in ("x", expired, foreign):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gleanery.service.resources.sessions import record_listing
+from gleanery.service.resources.sessions import console
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.service import Client, Service
 
@@ -100,7 +100,7 @@ def test_a_long_name_is_truncated(client: Client, signed_in: ConsoleClient) -> N
     name = "ä" * 2000
     client.post("/v1/local-storage", json=[{"domain": "shop.example", "key": name, "value": "v"}])
     [record] = records(signed_in, "local_storage")["records"]
-    assert record["name"] == ["s", "ä" * record_listing.MAX_TEXT, 2000]
+    assert record["name"] == ["s", "ä" * console.MAX_TEXT, 2000]
 
 
 @pytest.mark.parametrize("kind", ["cookies", "local_storage"])
@@ -132,7 +132,7 @@ def test_a_reveal_that_fails_is_audited(
     def fail(*arguments: Any) -> Any:
         raise OSError("cannot decrypt")
 
-    monkeypatch.setattr(record_listing, "decrypter", fail)
+    monkeypatch.setattr(console, "decrypter", fail)
     assert reveal(signed_in, record["id"]).status_code == 500
     assert len(reveals(client)) == 1
 

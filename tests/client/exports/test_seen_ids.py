@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleanery.tables.outputs import SeenIds
+from gleanery.tables.export import SeenIds
 
 _IDS = st.one_of(st.integers(0, 50), st.integers(0, 5000), st.integers(0, 2**63 - 1))
 

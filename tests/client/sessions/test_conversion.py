@@ -15,8 +15,8 @@ from gleanery import sessions
 from gleanery.sessions import Cookie, InvalidSession, PartitionKey, SessionState
 from gleanery.sessions.conversion import _reduce
 from gleanery.sessions.document import JSON
-from gleanery.sessions.errors import Losses
 from gleanery.sessions.formats import FORMATS
+from gleanery.sessions.model import Losses
 
 COOKIE = Cookie("n", "v", "shop.example")
 PARTITION = PartitionKey("https://shop.example", has_cross_site_ancestor=False)

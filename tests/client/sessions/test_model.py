@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gleanery.sessions import Cookie, InvalidSession, PartitionKey, StorageEntry, hostnames
-from gleanery.sessions.model import normalize_origin, split_domain
+from gleanery.sessions import Cookie, InvalidSession, PartitionKey, StorageEntry
+from gleanery.sessions.model import checked_origin, normalize_origin, split_domain
 
 COOKIE = Cookie("n", "v", "shop.example")
 ENTRY = StorageEntry("https://shop.example", "k", "v")
@@ -95,8 +95,8 @@ def test_a_leading_dot_tells_a_domain_cookie(domain: str, expected: tuple[str, b
     ],
 )
 def test_an_origin_has_one_form(origin: str, expected: str) -> None:
-    assert normalize_origin(origin) == expected
-    assert normalize_origin(expected) == expected
+    assert checked_origin(origin) == expected
+    assert checked_origin(expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,6 @@ def test_an_origin_has_one_form(origin: str, expected: str) -> None:
 )
 def test_an_invalid_origin_is_rejected(origin: str) -> None:
     with pytest.raises(InvalidSession):
-        normalize_origin(origin)
+        checked_origin(origin)
     with pytest.raises(ValueError, match="expected"):
-        hostnames.normalize_origin(origin)
+        normalize_origin(origin)

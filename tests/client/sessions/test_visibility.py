@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from gleanery.sessions import Cookie, InvalidSession, PartitionKey, SessionState, StorageEntry
-from gleanery.sessions.visibility import gets_cookie, of_domain, of_page, parse_url, without_expired
+from gleanery.sessions.browser_rules import (
+    gets_cookie,
+    of_domain,
+    of_page,
+    parse_url,
+    without_expired,
+)
 
 COOKIE = Cookie("n", "v", "shop.example")
 

@@ -268,7 +268,7 @@ def _is_empty(exported: SessionExport, page: str | None) -> bool:
 
 def _write(output: str, content: bytes, overwrite: bool) -> None:
     from gleanery.tables.destinations import open_destination
-    from gleanery.tables.errors import ExportFailed, InvalidExport
+    from gleanery.tables.export import ExportFailed, InvalidExport
 
     try:
         destination = open_destination(output, overwrite, is_private=True)

@@ -32,7 +32,7 @@ from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import storage_bytes
-from gleanery.service.resources.access import login_links, login_secrets, organizations
+from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.resources.access.organizations import Counts, ListedToken, NewToken
 from gleanery.service.storage import usage
 from gleanery.service.storage.database import Database, Engine
@@ -284,10 +284,10 @@ def create_login_link(
         grant = await organizations.find_grant_by_id(engine, token_id)
         if grant is None or (grant.expires is not None and grant.expires <= now):
             raise NotFound(("token",), f"There is no valid token {token_id}")
-        return await login_links.create(engine, grant, person, now)
+        return await console_sessions.create_link(engine, grant, person, now)
 
     secret = with_database(settings, create)
-    typer.echo(login_secrets.link_address(address, secret, person))
+    typer.echo(console_sessions.link_address(address, secret, person))
 
 
 def _parse_scopes(text: str) -> frozenset[str]:

@@ -142,7 +142,7 @@ class OutputPager(Pager["Output"]):
 
 def _require_frames(extra: str) -> None:
     """Raise InvalidExport if pyarrow or the library of a data frame is missing."""
-    from gleanery.tables.errors import require
+    from gleanery.tables.export import require
 
     require("pyarrow", extra)
     if extra != "parquet":  # the other extras have the names of their libraries

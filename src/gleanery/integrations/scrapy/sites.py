@@ -23,11 +23,11 @@ from gleanery.sessions import (
     InvalidSession,
     SessionState,
     from_cookiejar,
-    hostnames,
     read,
     to_cookiejar,
 )
 from gleanery.sessions.cookiejar import host_of
+from gleanery.sessions.model import is_address, normalize_domain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,10 +61,10 @@ def session_domain(host: str) -> str | None:
     except ValueError:
         pass
     try:
-        normal = hostnames.normalize(host.rstrip("."))
+        normal = normalize_domain(host.rstrip("."))
     except ValueError:
         return None
-    if "." not in normal or hostnames.is_address(normal):
+    if "." not in normal or is_address(normal):
         return normal
     return _site(normal)
 

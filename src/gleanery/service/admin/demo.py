@@ -19,12 +19,12 @@ from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.tokens import COMMAND_LINE
 from gleanery.service.foundation.security.vault import open_vault
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.access import login_links, login_secrets, organizations
+from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.resources.outputs import ingest, mutations
 from gleanery.service.resources.outputs.batches import from_outputs
 from gleanery.service.resources.outputs.models import Output
 from gleanery.service.resources.reviews import adding
-from gleanery.service.resources.sessions import records
+from gleanery.service.resources.sessions import writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.state_models import Cookie, LocalStorageEntry
@@ -100,7 +100,7 @@ async def create_login(settings: Settings, is_new: bool, progress: StartProgress
 async def _create_link(engine: Engine, token: str) -> str:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    return await login_links.create(engine, grant, None, timestamps.now())
+    return await console_sessions.create_link(engine, grant, None, timestamps.now())
 
 
 async def _store_sample(
@@ -112,8 +112,8 @@ async def _store_sample(
     database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     images = await sample.store_images(database, open_blobs(settings.blobs_location), now)
     await _replay(database, Sample(images).events(), now, progress)
-    await records.store(COOKIES, database, vault, _cookies(now), now, actor)
-    await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
+    await writing.store(COOKIES, database, vault, _cookies(now), now, actor)
+    await writing.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
 
 
 async def _replay(
@@ -162,7 +162,7 @@ Gleanery serves the sample organization “{ORGANIZATION}” at {address}
 Open the console in a browser. This link signs you in once, within 15 minutes; later, paste the
 token below at {address}/console:
 
-{login_secrets.link_address(address, login.link)}
+{console_sessions.link_address(address, login.link)}
 
 Or paste these lines into another terminal:
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from gleanery.service.foundation.blobs import Blobs
-from gleanery.service.resources.files import uploads
+from gleanery.service.resources.files import records as file_records
 from gleanery.service.resources.files.models import FileIn
 from gleanery.service.resources.outputs.models import Output
 from gleanery.service.resources.reviews.models import ReviewIn
@@ -244,10 +244,10 @@ async def store_images(database: Database, blobs: Blobs, now: int) -> dict[str, 
 
 async def _store_image(database: Database, blobs: Blobs, colour: str, now: int) -> str:
     content = _png(_COLOURS[colour])
-    key = await uploads.begin(database, now)
+    key = await file_records.begin_upload(database, now)
     await blobs.put(key, "image/png", _stream(content), len(content))
     name = f"{colour.replace(' ', '-')}.png"
-    upload = uploads.Upload(
+    upload = file_records.Upload(
         checksum=hashlib.sha256(content).digest(),
         size=len(content),
         file_type="image/png",
@@ -255,7 +255,7 @@ async def _store_image(database: Database, blobs: Blobs, colour: str, now: int) 
         etag="1",
         filename=name,
     )
-    file = await uploads.finish(database, key, upload, now)
+    file = await file_records.finish_upload(database, key, upload, now)
     return file.id.hex()
 
 

@@ -11,7 +11,14 @@ from pydantic_core import PydanticCustomError
 
 from gleanery.common import suggestions
 from gleanery.service.foundation.values import countries, timestamps
-from gleanery.sessions import FORMATS, formats, hostnames, visibility
+from gleanery.sessions import FORMATS, browser_rules, formats
+from gleanery.sessions.model import (
+    DOMAIN_PATTERN,
+    MAX_DOMAIN_LENGTH,
+    ORIGIN_PATTERN,
+    normalize_domain,
+    normalize_origin,
+)
 
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LENGTH = 200
@@ -134,7 +141,7 @@ def _parse_site(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(_EXPECTED_PARTITION)
     try:
-        return hostnames.normalize_origin(value) if value else ""
+        return normalize_origin(value) if value else ""
     except ValueError:
         raise ValueError(_EXPECTED_PARTITION) from None
 
@@ -219,7 +226,7 @@ def _check_date_time(text: str) -> str:
 
 
 def _check_url(url: str) -> str:
-    visibility.parse_url(url)
+    browser_rules.parse_url(url)
     return url
 
 
@@ -301,12 +308,12 @@ OutputId = Annotated[
 ]
 Domain = Annotated[
     str,
-    AfterValidator(as_validation_error("domain", hostnames.normalize)),
+    AfterValidator(as_validation_error("domain", normalize_domain)),
     WithJsonSchema(
         {
             "type": "string",
-            "maxLength": hostnames.MAX_LENGTH,
-            "if": {"pattern": hostnames.DOMAIN_PATTERN},  # generators give anyOf no type
+            "maxLength": MAX_DOMAIN_LENGTH,
+            "if": {"pattern": DOMAIN_PATTERN},  # generators give anyOf no type
             "else": {"format": "idn-hostname"},
         }
     ),
@@ -354,7 +361,7 @@ NotOpaque = Annotated[
     WithJsonSchema({"type": ["boolean", "null"], "not": {"const": True}}),
 ]
 _STRING_OR_NULL = ["string", "null"]
-_SITE_SCHEMA = {"type": "string", "pattern": f"^$|{hostnames.ORIGIN_PATTERN}"}
+_SITE_SCHEMA = {"type": "string", "pattern": f"^$|{ORIGIN_PATTERN}"}
 PartitionKey = Annotated[
     Any,
     BeforeValidator(as_validation_error("partition_key", _parse_partition_key)),
@@ -378,8 +385,8 @@ PartitionKey = Annotated[
 ]
 Origin = Annotated[
     str,
-    AfterValidator(as_validation_error("origin", hostnames.normalize_origin)),
-    _with_json_schema(pattern=hostnames.ORIGIN_PATTERN),
+    AfterValidator(as_validation_error("origin", normalize_origin)),
+    _with_json_schema(pattern=ORIGIN_PATTERN),
 ]
 PageUrl = Annotated[
     str,

@@ -14,7 +14,7 @@ from gleanery.service.maintenance import organization_removal
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.changes import feed
 from gleanery.service.resources.fields import scrapes
-from gleanery.service.resources.files import cleanup
+from gleanery.service.resources.files import records as file_records
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import bulk_jobs, mutations
 from gleanery.service.resources.sessions import leases
@@ -95,7 +95,7 @@ async def _deletions(
         *await feed.pending_purges(engine, now - keep.tombstones * _DAY),
         *await log.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),
-        partial(cleanup.delete_unused, engine, blobs, unused_since, now),
+        partial(file_records.delete_unused, engine, blobs, unused_since, now),
         *await organization_removal.pending_removals(engine, blobs),
     ]
 

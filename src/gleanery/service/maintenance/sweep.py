@@ -19,7 +19,7 @@ from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.maintenance import retention, storage_bytes
 from gleanery.service.maintenance.clock_guard import ClockGuard, SweepClock
 from gleanery.service.resources.access import console_sessions
-from gleanery.service.resources.access.token_use import TokenUse
+from gleanery.service.resources.access.authentication import TokenUse
 from gleanery.service.resources.sessions import summaries
 from gleanery.service.storage import metadata, usage
 from gleanery.service.storage.database import Engine

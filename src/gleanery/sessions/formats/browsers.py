@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gleanery.sessions import cookie_records, cookie_rules
+from gleanery.sessions import browser_rules, cookie_records
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Format
-from gleanery.sessions.errors import Losses
-from gleanery.sessions.model import Cookie, SessionState
+from gleanery.sessions.model import Cookie, Losses, SessionState
 
 _CDP = "cdp"
 _PUPPETEER = "puppeteer"
@@ -21,7 +20,7 @@ _NO_EXPIRY = -1
 
 
 def _write_cdp(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
-    accepted = cookie_rules.accepted(state.cookies, losses)
+    accepted = browser_rules.accepted(state.cookies, losses)
     return {"cookies": [_write_cookie(cookie, "topLevelSite") for cookie in accepted]}
 
 
@@ -30,7 +29,7 @@ def _write_puppeteer(state: SessionState, losses: Losses, url: str | None) -> li
         # Puppeteer's type of a cookie requires these two members.
         _write_cookie(cookie, "sourceOrigin")
         | {"session": cookie.expires is None, "size": len(f"{cookie.name}{cookie.value}".encode())}
-        for cookie in cookie_rules.accepted(state.cookies, losses)
+        for cookie in browser_rules.accepted(state.cookies, losses)
     ]
 
 
@@ -77,7 +76,7 @@ _EXTENSION_SAME_SITE = {"Strict": "strict", "Lax": "lax", "None": "no_restrictio
 
 def _write_extension(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
     return [
-        _write_extension_cookie(cookie) for cookie in cookie_rules.accepted(state.cookies, losses)
+        _write_extension_cookie(cookie) for cookie in browser_rules.accepted(state.cookies, losses)
     ]
 
 

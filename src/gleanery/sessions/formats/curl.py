@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from itertools import chain, groupby
 
 from gleanery.sessions import cookie_headers, records
+from gleanery.sessions.browser_rules import Page, page_of, parse_request_url
 from gleanery.sessions.cookie_headers import COOKIE
 from gleanery.sessions.document import TEXT, Document, Format, limited
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import Cookie, SessionState, split_domain
-from gleanery.sessions.visibility import Page, page_of, parse_request_url
+from gleanery.sessions.model import Cookie, InvalidSession, Losses, SessionState, split_domain
 
 _START = re.compile(r"\s*(?:\$ )?curl(?:\.exe)?\s")
 _PROGRAMS = ("curl", "curl.exe")

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gleanery.sessions import cookie_dates, cookie_headers, cookie_records, records
+from gleanery.sessions.browser_rules import Page, parse_request_url
 from gleanery.sessions.cookie_headers import ReceivedCookies
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import MAX_EXPIRES, Cookie, SessionState
-from gleanery.sessions.visibility import Page, parse_request_url
+from gleanery.sessions.model import MAX_EXPIRES, Cookie, InvalidSession, Losses, SessionState
 
 _Record = Mapping[str, Any]
 _CHROMIUM = "WebInspector"

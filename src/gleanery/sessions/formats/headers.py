@@ -6,11 +6,10 @@ import re
 import time
 
 from gleanery.sessions import cookie_headers
+from gleanery.sessions.browser_rules import Page, page_of
 from gleanery.sessions.cookie_headers import COOKIE, SET_COOKIE, ReceivedCookies
 from gleanery.sessions.document import TEXT, Document, Format, numbered_lines
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import SessionState
-from gleanery.sessions.visibility import Page, page_of
+from gleanery.sessions.model import InvalidSession, Losses, SessionState
 
 _SET_COOKIE_TITLE = "A Set-Cookie header"
 _ATTRIBUTE = re.compile(

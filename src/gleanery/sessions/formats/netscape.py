@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gleanery.sessions import cookie_dates, cookie_rules, hostnames, records
+from gleanery.sessions import browser_rules, cookie_dates, records
 from gleanery.sessions.document import TEXT, Document, Format, numbered_lines
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import Cookie, SessionState, split_domain
+from gleanery.sessions.model import (
+    Cookie,
+    InvalidSession,
+    Losses,
+    SessionState,
+    is_address,
+    split_domain,
+)
 
 _HEADER = re.compile(r"#[ \t]*(Netscape )?HTTP Cookie File", re.IGNORECASE)
 _HTTP_ONLY = "#HttpOnly_"
@@ -83,13 +89,13 @@ def _read_cookie(line: str, losses: Losses) -> Cookie:
         secure=_read_flag(secure, "fourth"),
         http_only=http_only,
     )
-    return cookie_rules.with_implied_fields(cookie, ("http_only",))  # wget does not save it
+    return browser_rules.with_implied_fields(cookie, ("http_only",))  # wget does not save it
 
 
 def _read_host(domain: str, losses: Losses) -> str:
     """Return the host without the port that wget adds. IPv6 addresses have no brackets here."""
     address = domain.removeprefix(".")
-    if not hostnames.is_address(address) and _PORT.search(address):
+    if not is_address(address) and _PORT.search(address):
         losses.add("host", _LOST_PORT)
         address = address.rpartition(":")[0]
     is_ipv6 = ":" in address and "[" not in address

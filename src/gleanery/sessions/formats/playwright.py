@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gleanery.sessions import cookie_records, cookie_rules, hostnames, records
+from gleanery.sessions import browser_rules, cookie_records, records
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Document, Format
-from gleanery.sessions.errors import Losses
-from gleanery.sessions.model import Cookie, SessionState, StorageEntry, normalize_origin
+from gleanery.sessions.model import (
+    Cookie,
+    Losses,
+    SessionState,
+    StorageEntry,
+    checked_origin,
+    host_of_origin,
+    is_valid_in_browsers,
+)
 
 _NAME = "playwright"
 _NO_EXPIRY = -1
@@ -33,7 +40,7 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
 
 
 def _read_origin(record: Mapping[str, Any], losses: Losses) -> Iterator[StorageEntry]:
-    origin = normalize_origin(records.text(record, "origin"))
+    origin = checked_origin(records.text(record, "origin"))
     databases = records.array(record.get("indexedDB") or [], "indexedDB")
     losses.add("indexed_db", _INDEXED_DB, "database", len(databases))
     records.count_unknown(record, _ORIGIN_MEMBERS, losses)
@@ -48,11 +55,11 @@ def _read_entry(origin: str, record: Mapping[str, Any]) -> StorageEntry:
 def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
     origins: dict[str, list[dict[str, str]]] = {}
     for entry in state.local_storage:
-        if not hostnames.is_valid_in_browsers(hostnames.host_of_origin(entry.origin)):
+        if not is_valid_in_browsers(host_of_origin(entry.origin)):
             losses.add("local_storage", _INVALID_ORIGIN, "entry")
             continue
         origins.setdefault(entry.origin, []).append({"name": entry.key, "value": entry.value})
-    accepted = cookie_rules.accepted(state.cookies, losses)
+    accepted = browser_rules.accepted(state.cookies, losses)
     return {
         "cookies": [_write_cookie(cookie) for cookie in accepted],
         "origins": [{"origin": origin, "localStorage": found} for origin, found in origins.items()],

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gleanery.sessions import cookie_records, cookie_rules, hostnames, records
+from gleanery.sessions import browser_rules, cookie_records, records
+from gleanery.sessions.browser_rules import page_of
 from gleanery.sessions.document import JSON, Document, Format
-from gleanery.sessions.errors import InvalidSession, Losses
-from gleanery.sessions.model import Cookie, SessionState
-from gleanery.sessions.visibility import page_of
+from gleanery.sessions.model import Cookie, InvalidSession, Losses, SessionState, is_address
 
 _NAME = "scrapy"
 _OFTEN_MISSING = ("secure", "http_only")  # in lists that people write
@@ -28,7 +27,7 @@ def _detect(document: Document) -> bool:
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = _read_pairs(document, url) or cookie_records.read_state(document, losses, url).cookies
     return SessionState(
-        tuple(cookie_rules.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
+        tuple(browser_rules.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
     )
 
 
@@ -50,7 +49,7 @@ def _read_pair(name: Any, value: Any, host: str, index: int) -> Cookie:
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
     cookies = list(_accepted(state, losses))
-    sendable = cookie_rules.without_host_only(cookies, _has_no_subdomain, _SUBDOMAINS, losses)
+    sendable = browser_rules.without_host_only(cookies, _has_no_subdomain, _SUBDOMAINS, losses)
     return [_write_cookie(cookie) for cookie in sendable]
 
 
@@ -72,7 +71,7 @@ def _is_kept(cookie: Cookie) -> bool:
 
 
 def _has_no_subdomain(cookie: Cookie) -> bool:
-    return "." not in cookie.host or hostnames.is_address(cookie.host)
+    return "." not in cookie.host or is_address(cookie.host)
 
 
 def _write_cookie(cookie: Cookie) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gleanery.sessions import cookie_records, cookie_rules
+from gleanery.sessions import browser_rules, cookie_records
+from gleanery.sessions.browser_rules import parse_url
 from gleanery.sessions.document import JSON, OPTIONAL_FIELDS, Format
-from gleanery.sessions.errors import Losses
-from gleanery.sessions.hostnames import is_address
-from gleanery.sessions.model import Cookie, SessionState
-from gleanery.sessions.visibility import parse_url
+from gleanery.sessions.model import Cookie, Losses, SessionState, is_address
 
 _NAME = "selenium"
 _OTHER_HOST = (
@@ -25,12 +23,12 @@ _OTHER_HOST = (
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
-    cookies = list(cookie_rules.accepted(state.cookies, losses))
+    cookies = list(browser_rules.accepted(state.cookies, losses))
     host = _page_host(cookies) if url is None else parse_url(url).host
-    settable = cookie_rules.without_host_only(
+    settable = browser_rules.without_host_only(
         cookies, lambda one: one.host == host or is_address(one.host), _OTHER_HOST, losses
     )
-    return [_write_cookie(one, host) for one in cookie_rules.without_violations(settable, losses)]
+    return [_write_cookie(one, host) for one in browser_rules.without_violations(settable, losses)]
 
 
 def _page_host(cookies: Iterable[Cookie]) -> str | None:

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""Access: organizations, their tokens, the console's login, and the authentication of requests."""

@@ -1,4 +1,7 @@
-"""Authentication: finds the grant of a token or a console session, and caches it briefly."""
+"""Authentication: finds the grant of a token or a console session, and caches it briefly.
+
+``TokenUse`` notes the last use of each token in memory. The sweep stores it.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,41 @@ from gleanery.service.foundation.errors import (
     wrong_scheme,
 )
 from gleanery.service.foundation.security import tokens
-from gleanery.service.resources.access import console_sessions, login_secrets
-from gleanery.service.resources.access.organizations import find_grant
-from gleanery.service.resources.access.token_use import TokenUse
-from gleanery.service.storage.database import Engine
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.access import console_sessions, organizations
+from gleanery.service.storage.database import Database, Engine
 
 _MAX_CACHED = 10_000
-_SESSION_HEADERS = (b"cookie", login_secrets.KEY_HEADER, login_secrets.SITE_HEADER)
+_USE_INTERVAL = 30 * timestamps.SECOND  # less than a sweep, so that each sweep stores newer uses
+_MAX_NOTED = 10_000
+_SESSION_HEADERS = (b"cookie", console_sessions.KEY_HEADER, console_sessions.SITE_HEADER)
+
+
+class TokenUse:
+    """Notes when tokens are used, without a write per request."""
+
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._clock = clock
+        self._noted: dict[int, int] = {}
+        self._stored: dict[int, int] = {}
+
+    def note(self, token_id: int) -> None:
+        """Note a use, unless a recent one is stored."""
+        now = self._clock()
+        if now - self._stored.get(token_id, 0) >= _USE_INTERVAL and len(self._noted) < _MAX_NOTED:
+            self._noted[token_id] = now
+
+    async def store(self) -> None:
+        """Store what was noted. After a failure, the next call tries again."""
+        if not self._noted:
+            return
+        noted = dict(self._noted)
+        await organizations.record_token_use(self._database, noted, _USE_INTERVAL)
+        if len(self._stored) >= _MAX_NOTED:
+            self._stored.clear()
+        self._stored |= noted
+        self._noted = {id_: at for id_, at in self._noted.items() if noted.get(id_) != at}
 
 
 class TokenAuthenticator:
@@ -56,7 +87,7 @@ class TokenAuthenticator:
     def caller(self, headers: Mapping[bytes, bytes]) -> bytes:
         """Return the digest that identifies a caller. The token or session may be invalid."""
         header = headers.get(b"authorization", b"")
-        if not header and login_secrets.has_session(headers):
+        if not header and console_sessions.has_session(headers):
             header = b"\0".join(headers.get(name, b"") for name in _SESSION_HEADERS)
         return hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
 
@@ -113,11 +144,11 @@ class TokenAuthenticator:
 
     async def _read_grant(self, headers: Mapping[bytes, bytes]) -> tokens.Grant:
         header = headers.get(b"authorization", b"")
-        if not header and login_secrets.has_session(headers):
-            credentials = login_secrets.find_credentials(self._cookie_name, headers)
+        if not header and console_sessions.has_session(headers):
+            credentials = console_sessions.find_credentials(self._cookie_name, headers)
             if credentials is None:
                 raise no_session()
-            is_background = login_secrets.is_background(headers)
+            is_background = console_sessions.is_background(headers)
             now = self._clock()
             grant = await console_sessions.find(self._database, credentials, now, is_background)
             if grant is None:
@@ -129,7 +160,7 @@ class TokenAuthenticator:
         """Return the grant of a token. Raises ``Unauthenticated`` if it is not valid."""
         if not tokens.is_well_formed(token):
             raise incomplete_token()
-        grant = await find_grant(self._database, tokens.digest(token))
+        grant = await organizations.find_grant(self._database, tokens.digest(token))
         if grant is None:
             raise invalid_token()
         return grant

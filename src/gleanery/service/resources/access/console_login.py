@@ -28,12 +28,7 @@ from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.tokens import Actor, ConsoleSession, Grant
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.json_text import encode
-from gleanery.service.resources.access import (
-    console_sessions,
-    login_links,
-    login_secrets,
-    organizations,
-)
+from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.log import ReadAuditor
 from gleanery.service.resources.audit.models import AuditAbout
@@ -102,23 +97,23 @@ class SignedOut(TypedDict):
 
 async def sign_in(context: RequestContext[None, Login]) -> Response:
     """Create a session. It always has new secrets, whatever cookie the browser sent."""
-    if context.request.headers.get(login_secrets.SITE_HEADER) != login_secrets.SAME_ORIGIN:
+    if context.request.headers.get(console_sessions.SITE_HEADER) != console_sessions.SAME_ORIGIN:
         raise Unauthenticated(_NOT_OUR_PAGE)
     services, now = context.services, context.services.clock()
     grant, person = await _find_grant(context, context.body)
-    cookie_name = login_secrets.cookie_name(services.settings.address)
-    replaced = login_secrets.find_credentials(cookie_name, context.request.headers)
+    cookie_name = console_sessions.cookie_name(services.settings.address)
+    replaced = console_sessions.find_credentials(cookie_name, context.request.headers)
     if replaced is not None:
         await console_sessions.end_replaced(services.database, replaced)
-    cookie, key = login_secrets.new_secret(), login_secrets.new_secret()
-    credentials = login_secrets.Credentials(cookie.encode(), key.encode())
+    cookie, key = console_sessions.new_secret(), console_sessions.new_secret()
+    credentials = console_sessions.Credentials(cookie.encode(), key.encode())
     database = services.database.for_tenant(grant.organization_id)
     actor = _actor(context, grant.token_id, person)
     id_ = await console_sessions.create(database, grant.token_id, credentials, actor, now)
     created = replace(grant, session=ConsoleSession(id_, person, now))
     body = SignedIn(key=key, session=await describe(context, created))
     max_age = console_sessions.LIFETIME // timestamps.SECOND if context.body.stay else None
-    headers = ((b"set-cookie", login_secrets.set_cookie(cookie_name, cookie, max_age)),)
+    headers = ((b"set-cookie", console_sessions.set_cookie(cookie_name, cookie, max_age)),)
     return Response(encode(body), headers=headers)
 
 
@@ -163,12 +158,12 @@ async def _grant_of_token(context: AnyContext, token: str, person: str) -> Grant
 
 async def _grant_of_link(context: AnyContext, link: str, person: str) -> tuple[Grant, str]:
     database, now = context.services.database, context.services.clock()
-    token_id = await login_links.token_of(database, link)
+    token_id = await console_sessions.token_of_link(database, link)
     state = None if token_id is None else await organizations.token_state_by_id(database, token_id)
     if state is None:
         raise Unauthenticated(_NO_LINK, is_token_invalid=True)
     await _count(context, state.id)  # before the link is used up
-    used = await login_links.use(database, link, now)
+    used = await console_sessions.use_link(database, link, now)
     if used is None:
         raise Unauthenticated(_NO_LINK, is_token_invalid=True)
     person = used.person or person
@@ -225,8 +220,8 @@ async def sign_out(context: RequestContext[None, SignOut]) -> Response:
         await console_sessions.end_all_of_token(database, grant.token_id, context.actor, now)
     else:
         await console_sessions.end(database, session_of(context).id, context.actor, now)
-    cookie_name = login_secrets.cookie_name(context.services.settings.address)
-    headers = ((b"set-cookie", login_secrets.clear_cookie(cookie_name)),)
+    cookie_name = console_sessions.cookie_name(context.services.settings.address)
+    headers = ((b"set-cookie", console_sessions.clear_cookie(cookie_name)),)
     return Response(encode(SignedOut(signed_out=True)), headers=headers)
 
 
@@ -302,7 +297,7 @@ async def _is_own_token(context: AnyContext, token: str) -> bool:
 async def _use_link(context: AnyContext, link: str, now: int) -> bool:
     """Use a login link of the session's token. One of another token stays unused."""
     database = context.services.database
-    if await login_links.token_of(database, link) != context.token_id:
+    if await console_sessions.token_of_link(database, link) != context.token_id:
         return False
-    used = await login_links.use(database, link, now)
+    used = await console_sessions.use_link(database, link, now)
     return used is not None and used.is_valid

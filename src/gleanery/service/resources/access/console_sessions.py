@@ -1,18 +1,35 @@
-"""Sessions of the console: what creates and finds them, and when they end."""
+"""Sessions of the console: their secrets, the one-time links that create them, and their end."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
+from urllib.parse import quote
 
 from gleanery.service.foundation.errors import Unavailable, revoked_session
-from gleanery.service.foundation.security.tokens import Actor, ConsoleSession, Grant
+from gleanery.service.foundation.security.tokens import COMMAND_LINE, Actor, ConsoleSession, Grant
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.access import login_links, login_secrets
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.storage.database import Database, Engine, Transaction
 
+_COOKIE_PREFIX = "__Host-gleanery-"
+"""Browsers accept this prefix only for a secure cookie of exactly this host."""
+KEY_HEADER = b"gleanery-session-key"
+"""Carries the key. A browser sends cookies also to other ports of the host, but not this header."""
+SITE_HEADER = b"sec-fetch-site"
+"""Set by the browser itself: a page cannot change it."""
+SAME_ORIGIN = b"same-origin"
+BACKGROUND_HEADER = b"gleanery-background"
+"""Marks a request that the page repeats by itself: it does not keep the session in use."""
+
+_SECRET = re.compile(rb"[A-Za-z0-9_-]{43}", re.ASCII)
+
+LINK_LIFETIME = 15 * 60 * timestamps.SECOND
 IDLE = 8 * 3600 * timestamps.SECOND
 """A session ends if it is not used for this time."""
 LIFETIME = 7 * 24 * 3600 * timestamps.SECOND
@@ -21,6 +38,15 @@ MAX_PER_TOKEN = 100
 _MAX_LISTED = 500
 _USE_INTERVAL = 5 * 60 * timestamps.SECOND  # the last use is stored about this often
 
+_CREATE_LINK = """
+INSERT INTO login_links (organization_id, digest, token_id, person, expires_at)
+VALUES ($1, $2, $3, $4, $5)
+"""
+_TOKEN_OF_LINK = "SELECT token_id FROM login_links WHERE digest = $1"
+_USE_LINK = "DELETE FROM login_links WHERE digest = $1 RETURNING token_id, person, expires_at"
+_DELETE_LINKS_OF_TOKEN = "DELETE FROM login_links WHERE organization_id = $1 AND token_id = $2"
+_DELETE_EXPIRED_LINKS = "DELETE FROM login_links WHERE expires_at <= $1 OR expires_at >= $2"
+_DELETE_ALL_LINKS = "DELETE FROM login_links"
 _CREATE = """
 INSERT INTO console_sessions
     (organization_id, token_id, digest, person, created_at, confirmed_at, last_used_at)
@@ -75,6 +101,148 @@ WHERE last_used_at <= $1 OR created_at <= $2 OR last_used_at >= $3 OR created_at
 _DELETE_ALL = "DELETE FROM console_sessions"
 
 
+# --- secrets ------------------------------------------------------------------------------------
+
+
+class Credentials(NamedTuple):
+    """The cookie and the key that a request carries."""
+
+    cookie: bytes
+    key: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """The hash that is stored. 512 random bits need no salt and no slow hash."""
+        return hashlib.sha256(self.cookie + b"." + self.key).digest()
+
+
+def cookie_name(address: str) -> str:
+    """Return the name of the cookie. Services on other ports of a host have other names."""
+    return _COOKIE_PREFIX + hashlib.sha256(address.encode()).hexdigest()[:8]
+
+
+def new_secret() -> str:
+    """Create a secret of 256 random bits, for a cookie, a key or a login link."""
+    return secrets.token_urlsafe(32)
+
+
+def link_address(address: str, secret: str, person: str | None = None) -> str:
+    """Return the URL of a login link. Its fragment is not sent to the service, and not logged."""
+    name = "" if person is None else f"&person={quote(person, safe='')}"
+    return f"{address}/console#login={secret}{name}"
+
+
+def link_digest(secret: str) -> bytes:
+    """Return the hash of a login link that is stored."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def has_session(headers: Mapping[bytes, bytes]) -> bool:
+    """Return True if a request tries to use a session of the console, valid or not."""
+    return KEY_HEADER in headers
+
+
+def is_background(headers: Mapping[bytes, bytes]) -> bool:
+    return BACKGROUND_HEADER in headers
+
+
+def find_credentials(name: str, headers: Mapping[bytes, bytes]) -> Credentials | None:
+    """Return the credentials of a request from the console's own page; None if it has none."""
+    if headers.get(SITE_HEADER) != SAME_ORIGIN:
+        return None
+    cookie, key = _find_cookie(name, headers.get(b"cookie", b"")), headers.get(KEY_HEADER, b"")
+    if cookie is None or not _SECRET.fullmatch(key):
+        return None
+    return Credentials(cookie, key)
+
+
+def _find_cookie(name: str, header: bytes) -> bytes | None:
+    for pair in header.split(b";"):
+        found, _, value = pair.strip().partition(b"=")
+        if found == name.encode("ascii") and _SECRET.fullmatch(value):
+            return value
+    return None
+
+
+def set_cookie(name: str, secret: str, max_age: int | None) -> bytes:
+    """Return the value of Set-Cookie. Without an age, the cookie ends with the browser."""
+    age = "" if max_age is None else f"; Max-Age={max_age}"
+    return f"{name}={secret}; Path=/; Secure; HttpOnly; SameSite=Strict{age}".encode("ascii")
+
+
+def clear_cookie(name: str) -> bytes:
+    return set_cookie(name, "", 0)
+
+
+# --- login links --------------------------------------------------------------------------------
+
+
+class Link(NamedTuple):
+    """A login link that was found and deleted, so that it cannot be used again."""
+
+    token_id: int
+    person: str | None
+    is_valid: bool
+    """False if it has expired, or if a wrong clock gave it an expiry too far ahead."""
+
+
+async def create_link(engine: Engine, grant: Grant, person: str | None, now: int) -> str:
+    """Create a login link of a token on the command line, and return its secret."""
+    secret = new_secret()
+    row = (link_digest(secret), grant.token_id, person, now + LINK_LIFETIME)
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_CREATE_LINK, transaction.organization_id, *row)
+        about = AuditAbout(token_id=grant.token_id)
+        if person is not None:
+            about["of_person"] = person
+        await log.append(transaction, COMMAND_LINE, now, "create_login_link", about)
+
+    await engine.for_tenant(grant.organization_id).write(work)
+    return secret
+
+
+async def token_of_link(engine: Engine, secret: str) -> int | None:
+    """Return the token of a link without using it. A guess of a stranger only reads."""
+    rows = await engine.read(_TOKEN_OF_LINK, link_digest(secret))
+    return int(rows[0][0]) if rows else None
+
+
+async def use_link(engine: Engine, secret: str, now: int) -> Link | None:
+    """Use a link, which deletes it. Returns None if it is unknown or was used before."""
+
+    async def work(transaction: Transaction) -> Link | None:
+        rows = await transaction.fetch(_USE_LINK, link_digest(secret))
+        if not rows:
+            return None
+        [[token_id, person, expires_at]] = rows
+        return Link(token_id, person, now < expires_at < _latest_expiry(now))
+
+    return await engine.write(work)
+
+
+async def _delete_links_of_token(transaction: Transaction, token_id: int) -> None:
+    await transaction.fetch(_DELETE_LINKS_OF_TOKEN, transaction.organization_id, token_id)
+
+
+async def _delete_expired_links(engine: Engine, now: int) -> None:
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_DELETE_EXPIRED_LINKS, now, _latest_expiry(now))
+
+    await engine.write(work)
+
+
+async def _delete_all_links(transaction: Transaction) -> None:
+    await transaction.fetch(_DELETE_ALL_LINKS)
+
+
+def _latest_expiry(now: int) -> int:
+    return now + LINK_LIFETIME + timestamps.MAX_CLOCK_DIFFERENCE
+
+
+# --- sessions -----------------------------------------------------------------------------------
+
+
 class ListedSession(NamedTuple):
     """A session for display. Its secrets are not stored."""
 
@@ -88,7 +256,7 @@ class ListedSession(NamedTuple):
 async def create(
     database: Database,
     token_id: int,
-    credentials: login_secrets.Credentials,
+    credentials: Credentials,
     actor: Actor,
     now: int,
 ) -> int:
@@ -110,7 +278,7 @@ async def create(
 
 async def find(
     engine: Engine,
-    credentials: login_secrets.Credentials,
+    credentials: Credentials,
     now: int,
     is_background: bool = False,
 ) -> Grant | None:
@@ -178,7 +346,7 @@ async def end(database: Database, session_id: int, actor: Actor, now: int) -> No
     await database.write(work)
 
 
-async def end_replaced(engine: Engine, credentials: login_secrets.Credentials) -> None:
+async def end_replaced(engine: Engine, credentials: Credentials) -> None:
     """End the session that a new login of the same browser replaces."""
 
     async def work(transaction: Transaction) -> None:
@@ -192,7 +360,7 @@ async def end_all_of_token(database: Database, token_id: int, actor: Actor, now:
 
     async def work(transaction: Transaction) -> None:
         await transaction.fetch(_END_OF_TOKEN, transaction.organization_id, token_id)
-        await login_links.delete_of_token(transaction, token_id)
+        await _delete_links_of_token(transaction, token_id)
         about = AuditAbout(everywhere=True)
         await log.append(transaction, actor, now, "sign_out", about)
 
@@ -202,13 +370,13 @@ async def end_all_of_token(database: Database, token_id: int, actor: Actor, now:
 async def delete_ended(engine: Engine, now: int) -> None:
     """Delete ended sessions and expired links. The time must be confirmed."""
     await _run(engine, _DELETE_ENDED, *_limits(now))
-    await login_links.delete_expired(engine, now)
+    await _delete_expired_links(engine, now)
 
 
 async def delete_all(transaction: Transaction) -> None:
     """Delete all sessions and links, so that a restored backup does not revive them."""
     await transaction.fetch(_DELETE_ALL)
-    await login_links.delete_all(transaction)
+    await _delete_all_links(transaction)
 
 
 async def _run(database: Database, sql: str, *values: int) -> None:

@@ -24,9 +24,8 @@ from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access import console_sessions, organizations
-from gleanery.service.resources.access.authentication import TokenAuthenticator
+from gleanery.service.resources.access.authentication import TokenAuthenticator, TokenUse
 from gleanery.service.resources.access.console_login import grant_of, is_fresh, session_of
-from gleanery.service.resources.access.token_use import TokenUse
 
 SCOPE = "tokens:write"
 _PAGE_SIZE = 100

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""Audit: the log of who read, changed or deleted what in an organization."""

@@ -1,6 +1,4 @@
-"""Query of the audit log."""
-
-# MERGED gleanery.models.responses.audit: Responses about the audit log.
+"""What clients send and receive about the audit log: the query, the actions and the entries."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gleanery.service.api.examples import GROUP_ID, GROUP_SETTINGS, JOB_ID, REVIEW, REVIEW_DATE
 from gleanery.service.api.operation import Example, Operation, Resource
 from gleanery.service.foundation.security import tokens
-from gleanery.service.resources.audit import console, handlers
+from gleanery.service.resources.audit import handlers
 from gleanery.service.resources.audit.models import AuditPage, AuditQuery
 
 _OPERATIONS = (
@@ -65,13 +65,13 @@ _CONSOLE_OPERATIONS = (
     Operation(
         method="GET",
         path="/console/api/audit",
-        handler=console.read_audit_log,
+        handler=handlers.read_audit_log,
         title="Audit log",
         description="The audit log, newest first.",
         needs_session=True,
         scopes=("audit:read",),
-        query=console.AuditQuery,
-        response=console.AuditLogPage,
+        query=handlers.AuditLogQuery,
+        response=handlers.AuditLogPage,
     ),
 )
 

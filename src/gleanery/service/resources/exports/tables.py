@@ -31,7 +31,7 @@ from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, Over
 from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
 from gleanery.tables import ExportWriter, available_formats, open_export
-from gleanery.tables.errors import ExportError
+from gleanery.tables.export import ExportError
 
 _log = logging.getLogger("gleanery")
 

@@ -1,10 +1,14 @@
-"""The handlers of files: upload of bytes or of a form, lookup, and download with ranges."""
+"""The handlers of files: upload of bytes or of a form, lookup, and download with ranges.
+
+The media type of a file is detected from its first bytes and its declared type.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -32,7 +36,7 @@ from gleanery.service.http.content import (
     is_not_modified,
     requested_range,
 )
-from gleanery.service.resources.files import cleanup, media_types, records, uploads
+from gleanery.service.resources.files import records
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload
 from gleanery.service.storage.database import Database
@@ -45,6 +49,19 @@ _HOW_TO_SEND = (
     "or one file with curl -F file=@x.pdf"
 )
 _FILE_POLICY = b"default-src 'none'; sandbox"  # protects a browser that displays the file
+
+HEAD_BYTES = 4096
+"""The number of bytes at the start of a file that detection needs."""
+
+_UNKNOWN_TYPE = "application/octet-stream"
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}")
+_MIN_CONFIDENCE = 0.3  # a match of three bytes; a match of two may be the start of a CSV file
+_ZIP = "application/zip"
+_CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")  # ZIP and OLE: formats of many document types
+_TEXT_TYPE = re.compile(r"text/|.*[/+](json|xml)$|application/mbox")
+
+
+# --- uploads ------------------------------------------------------------------------------------
 
 
 class _Content(NamedTuple):
@@ -113,9 +130,9 @@ class _Upload:
         async for chunk in self._body:
             self._head_chunks.append(chunk)
             size += len(chunk)
-            if size >= media_types.HEAD_BYTES:
+            if size >= HEAD_BYTES:
                 break
-        return b"".join(self._head_chunks)[: media_types.HEAD_BYTES]
+        return b"".join(self._head_chunks)[:HEAD_BYTES]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         for chunk in self._head_chunks:
@@ -140,15 +157,15 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
     content = await _open_body(context)
     upload = _Upload(content.chunks)
     head = await upload.head()
-    file_type = await asyncio.to_thread(media_types.media_type, head, content.declared_type)
-    key = await uploads.begin(context.database, s.clock())
+    file_type = await asyncio.to_thread(detect_media_type, head, content.declared_type)
+    key = await records.begin_upload(context.database, s.clock())
     file = None
     try:
         await s.blobs.put(key, file_type, upload.chunks(), _max_size(context))
-        received = uploads.Upload(
+        received = records.Upload(
             upload.checksum, upload.size, file_type, query.source_url, query.etag, content.filename
         )
-        file = await uploads.finish(context.database, key, received, s.clock())
+        file = await records.finish_upload(context.database, key, received, s.clock())
         # The blob can be missing after a restore from an old backup.
         if file.key != key and not await s.blobs.exists(file.key):
             await s.blobs.copy(key, file.key)
@@ -168,9 +185,44 @@ def _max_size(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> int:
 async def _delete_blob(services: Services, database: Database, key: str) -> None:
     """Delete the blob of an upload. If this fails, the sweep does it later."""
     try:
-        await cleanup.delete_unreferenced_blob(database, services.blobs, key)
+        await records.delete_unreferenced_blob(database, services.blobs, key)
     except Exception:
         _log.exception("a blob could not be deleted; the sweep will delete it")
+
+
+def detect_media_type(head: bytes, declared: str) -> str:
+    """Return the media type of a file from its first bytes and its Content-Type header.
+
+    The declared type wins for text and for containers: the first bytes do not identify those.
+    """
+    declared = declared.partition(";")[0].strip().lower()
+    if not _MEDIA_TYPE.fullmatch(declared):
+        declared = _UNKNOWN_TYPE
+    detected = _detect(head)
+    if not detected or declared in detected:
+        return declared
+    is_ambiguous = head.startswith(_CONTAINERS) or _TEXT_TYPE.match(detected[0])
+    if is_ambiguous and declared != _UNKNOWN_TYPE:
+        return declared
+    return _ZIP if head.startswith(b"PK") else detected[0]
+
+
+def _detect(head: bytes) -> list[str]:
+    """Return the types with the highest confidence, or none if the confidence is too low."""
+    import puremagic  # imported on first use: its table takes a tenth of the start to load
+
+    try:
+        matches = puremagic.magic_string(head)
+    except (puremagic.PureError, ValueError):
+        return []
+    confidence = max((match.confidence for match in matches), default=0.0)
+    if confidence < _MIN_CONFIDENCE:
+        return []
+    types = [match.mime_type.strip() for match in matches if match.confidence == confidence]
+    return [name for name in types if _MEDIA_TYPE.fullmatch(name) and name != _UNKNOWN_TYPE]
+
+
+# --- look-up and download -----------------------------------------------------------------------
 
 
 async def find_file(context: RequestContext[FileQuery, None]) -> Response:

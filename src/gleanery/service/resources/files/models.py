@@ -1,6 +1,4 @@
-"""TODO."""
-
-# MERGED gleanery.models.requests.files: Queries about files.
+"""What clients send and receive about files, and about the files of an output."""
 
 from __future__ import annotations
 

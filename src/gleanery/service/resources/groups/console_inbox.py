@@ -16,7 +16,7 @@ from gleanery.service.resources.fields import overview
 from gleanery.service.resources.fields.overview import DriftingJob, JobPosition
 from gleanery.service.resources.groups import waiting
 from gleanery.service.resources.groups.waiting import BoundedCount, LatestReview, WaitingJob
-from gleanery.service.resources.sessions import expiring
+from gleanery.service.resources.sessions import summaries
 
 _JOBS = 25
 _SHOWN_SESSIONS = 50
@@ -187,7 +187,7 @@ def to_review(context: AnyContext, review: LatestReview | None) -> ReviewSummary
 
 async def _sessions(context: AnyContext) -> ExpiringSessions:
     now = context.services.clock() // timestamps.SECOND
-    found = await expiring.find_expiring(context.database, now, _EXPIRING_SECONDS)
+    found = await summaries.find_expiring(context.database, now, _EXPIRING_SECONDS)
     sessions = [
         ExpiringSession(
             domain=one.host,

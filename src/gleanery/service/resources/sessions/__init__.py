@@ -1,8 +1,9 @@
 """Session state: cookies and local-storage entries with encrypted values.
 
-- ``records`` stores, reads and deletes records of any kind. A ``RecordKind`` describes a kind.
-- ``versions`` has the ETags of lists, and ``summaries`` the counts per host.
-- ``states`` reads what a format needs, ``documents`` stores what was read from one, and ``imports``
-  does so for a request.
+- ``kinds`` describes a kind of record. ``cookies`` and ``local_storage`` are the two kinds.
+- ``records`` reads lists of any kind, with their ETags, and has the lock. ``writing`` stores and
+  deletes records.
+- ``states`` reads what a format needs. ``documents`` stores what was read from one.
+- ``summaries`` has the counts per host.
 - ``leases`` gives a session to one holder at a time.
 """

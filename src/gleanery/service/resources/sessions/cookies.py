@@ -1,16 +1,29 @@
-"""Cookies: one per organization, profile, domain, path, name and partition."""
+"""Cookies: one per organization, profile, domain, path, name and partition.
+
+A request has the names and values of cookies, but not their domains and paths. The stored cookies
+that its page gets say which ones it means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gleanery.service.foundation.values.hashing import hash_parts
-from gleanery.service.resources.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
+from gleanery.service.resources.sessions.kinds import (
+    HOST_IS_PARENT,
+    HostRecord,
+    PreparedRecord,
+    RecordKind,
+)
 from gleanery.service.resources.sessions.models import CookieOut
+from gleanery.service.resources.sessions.records import visible_hosts
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE, NOT_GIVEN, Cookie
-from gleanery.service.storage.database import Row
-from gleanery.sessions import model
+from gleanery.service.resources.sessions.writing import Prepared
+from gleanery.service.storage.database import Row, Transaction
+from gleanery.sessions import InvalidSession, model
+from gleanery.sessions.browser_rules import Page, gets_cookie
 
 _NO_EXPIRY = -1
 _COLUMNS = (
@@ -137,9 +150,9 @@ def to_stored(value: str, row: Row) -> StoredCookie:
     return StoredCookie(_to_model(value, row[2:]), row[-1])
 
 
-def without_value(row: Row) -> model.Cookie:
-    """Convert the identity and the columns of a cookie. Raise InvalidSession."""
-    return _to_model("-", row[1:])
+def _without_value(record: HostRecord) -> model.Cookie:
+    """Convert the columns of a cookie. Raise InvalidSession."""
+    return _to_model("-", record.columns)
 
 
 def _to_model(value: str, columns: Sequence[Any]) -> model.Cookie:
@@ -157,3 +170,88 @@ def _to_model(value: str, columns: Sequence[Any]) -> model.Cookie:
         same_site=same_site,
         partition_key=None if site is None else model.PartitionKey(site, bool(ancestor)),
     )
+
+
+# --- cookies that pages get ---------------------------------------------------------------------
+
+_DOMAIN, _HOST, _NAME, _EXPIRES = map(COOKIES.columns.index, ("domain", "host", "name", "expires"))
+
+
+class PageCookie(NamedTuple):
+    """A stored cookie that a page on a host gets."""
+
+    page_host: str
+    record: HostRecord
+
+    @property
+    def host(self) -> str:
+        return str(self.record.columns[_HOST])
+
+
+async def find_of_pages(
+    transaction: Transaction, profile: str, pages: Sequence[Page]
+) -> list[PageCookie]:
+    """Return the cookies that the pages get, with expired ones."""
+    found: list[PageCookie] = []
+    for page_host in dict.fromkeys(page.host for page in pages):
+        of_host = [page for page in pages if page.host == page_host]
+        for host in visible_hosts(page_host):
+            key = (transaction.organization_id, profile, host)
+            rows = await transaction.fetch(COOKIES.statements.list_host, *key)
+            listed = (HostRecord(bytes(row[0]), row[1:]) for row in rows)
+            found += (PageCookie(page_host, record) for record in _sent(listed, of_host))
+            await transaction.pause()
+    return found
+
+
+def _sent(records: Iterable[HostRecord], pages: Sequence[Page]) -> Iterator[HostRecord]:
+    known: dict[Hashable, bool] = {}  # many cookies have the same path and flags
+    for record in records:
+        try:
+            cookie = _without_value(record)
+        except InvalidSession:
+            continue  # no browser can have it
+        scope = (cookie.domain, cookie.path, cookie.secure, cookie.partition_key)
+        if scope not in known:
+            known[scope] = _is_sent(cookie, pages)
+        if known[scope]:
+            yield record
+
+
+def _is_sent(cookie: model.Cookie, pages: Iterable[Page]) -> bool:
+    return any(gets_cookie(page, cookie) for page in pages)
+
+
+def match_stored(
+    prepared: Prepared[Cookie], found: Iterable[PageCookie], now: int
+) -> Prepared[Cookie]:
+    """Return the cookies of requests with the identities of the stored ones that they mean.
+
+    A cookie means the only stored one of its name that its page gets. Those that have expired at
+    this second count only if there is no other. Otherwise it is a new cookie of the page's host.
+    """
+    by_name = defaultdict[tuple[str, str], list[HostRecord]](list)
+    for one in found:
+        by_name[one.page_host, one.record.columns[_NAME]].append(one.record)
+    records = (
+        _as_stored(record, by_name[record.columns[_HOST], record.columns[_NAME]], now)
+        for record in prepared.by_identity.values()
+    )
+    return prepared._replace(by_identity={record.identity: record for record in records})
+
+
+def _as_stored(record: PreparedRecord, stored: Sequence[HostRecord], now: int) -> PreparedRecord:
+    current = [one for one in stored if not _is_expired(one, now)]
+    choices = current or stored
+    if len(choices) != 1:
+        return record
+    [(identity, stored_columns)] = choices
+    columns = list(stored_columns)
+    columns[_EXPIRES] = None
+    domain = columns[_DOMAIN]
+    return PreparedRecord(identity, domain, tuple(columns), record.value, keeps_expiry=True)
+
+
+def _is_expired(record: HostRecord, now: int) -> bool:
+    expires = record.columns[_EXPIRES]
+    return expires is not None and expires <= now

@@ -1,23 +1,31 @@
-"""Documents with session state: stores their cookies and entries as a part of a transaction."""
+"""Documents with session state: stored by an import, or as a part of another transaction.
+
+A document is stored completely or not at all. An import audits it, and describes the changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from functools import partial
+from itertools import chain
+from typing import Literal, NamedTuple
 
+from gleanery.service.foundation.security.tokens import Actor
+from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.sessions import page_cookies, records, whole_records
+from gleanery.service.resources.audit import log
+from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.sessions import cookies, records, states, writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
-from gleanery.service.resources.sessions.models import ImportCounts
+from gleanery.service.resources.sessions.models import ImportCounts, ImportedRecord, ImportResult
 from gleanery.service.resources.sessions.records import (
     ALL_GROUPS,
+    IfMatch,
     LockedState,
-    Prepared,
-    RecordChange,
 )
 from gleanery.service.resources.sessions.state_models import (
     DEFAULT_PROFILE,
@@ -25,10 +33,13 @@ from gleanery.service.resources.sessions.state_models import (
     Cookie,
     LocalStorageEntry,
 )
-from gleanery.service.resources.sessions.states import is_empty
-from gleanery.service.storage.database import Transaction
-from gleanery.sessions import FORMATS, ReadResult, SessionState, StorageEntry, hostnames, visibility
+from gleanery.service.resources.sessions.states import StateFilter, is_empty
+from gleanery.service.resources.sessions.writing import Prepared, RecordChange
+from gleanery.service.storage import group_lock
+from gleanery.service.storage.database import Database, Transaction
+from gleanery.sessions import FORMATS, ReadResult, SessionState, StorageEntry, browser_rules
 from gleanery.sessions import Cookie as BrowserCookie
+from gleanery.sessions.model import host_of_origin
 
 _RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
 # No format carries the last one: an export would otherwise state it when it is imported again.
@@ -41,6 +52,9 @@ NOTHING_TO_REPLACE_WITH = (
     "The document has no cookie and no local-storage entry that can be kept, so replace would only "
     "delete: use DELETE /v1/sessions for that"
 )
+
+
+# --- preparation --------------------------------------------------------------------------------
 
 
 class Destination(NamedTuple):
@@ -57,7 +71,7 @@ class PreparedState(NamedTuple):
     destination: Destination
     cookies: Prepared[Cookie]
     local_storage: Prepared[LocalStorageEntry]
-    pages: Sequence[visibility.Page]
+    pages: Sequence[browser_rules.Page]
     """The pages that the cookies were sent to, if the format does not say domain and path."""
 
 
@@ -83,8 +97,8 @@ async def prepare_state(
         entries = [_to_input(entry, destination) for entry in state.local_storage]
         return PreparedState(
             destination,
-            records.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
-            records.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
+            writing.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
+            writing.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
             document.pages,
         )
 
@@ -112,7 +126,7 @@ def _to_cookie(
 
 def _to_input(entry: StorageEntry, destination: Destination) -> LocalStorageEntry:
     return LocalStorageEntry(
-        hostnames.host_of_origin(entry.origin),
+        host_of_origin(entry.origin),
         entry.key,
         entry.value,
         destination.group_id,
@@ -121,10 +135,7 @@ def _to_input(entry: StorageEntry, destination: Destination) -> LocalStorageEntr
     )
 
 
-def hosts_of(state: SessionState) -> set[str]:
-    """Return the hosts of the cookies and of the entries."""
-    origins = {entry.origin for entry in state.local_storage}
-    return {cookie.host for cookie in state.cookies} | set(map(hostnames.host_of_origin, origins))
+# --- storing ------------------------------------------------------------------------------------
 
 
 class Replacement(NamedTuple):
@@ -179,13 +190,13 @@ async def _store_cookies(
     given, destination, transaction = prepared.cookies, prepared.destination, locked.transaction
     if not prepared.pages:
         return await _store_kind(COOKIES, locked, given, destination, domains, is_dry_run)
-    found = await page_cookies.find(transaction, destination.profile, prepared.pages)
-    given = page_cookies.match_stored(given, found, locked.now // timestamps.SECOND)
-    changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
+    found = await cookies.find_of_pages(transaction, destination.profile, prepared.pages)
+    given = cookies.match_stored(given, found, locked.now // timestamps.SECOND)
+    changes = await writing.store_prepared(COOKIES, locked, given, is_dry_run)
     stored = {one.identity for one in changes}
-    others = {one.identity: one.row for one in found if _is_on(one.host, domains)}
-    deleted = [row for identity, row in others.items() if identity not in stored]
-    return changes + await records.delete_rows(COOKIES, transaction, deleted, is_dry_run)
+    others = {one.record.identity: one.record for one in found if _is_on(one.host, domains)}
+    deleted = [record for identity, record in others.items() if identity not in stored]
+    return changes + await writing.delete_records(COOKIES, transaction, deleted, is_dry_run)
 
 
 def _is_on(host: str, domains: Iterable[str]) -> bool:
@@ -205,8 +216,8 @@ async def _store_kind(
     domains: Collection[str],
     is_dry_run: bool,
 ) -> list[RecordChange]:
-    stored = await records.store_prepared(kind, locked, prepared, is_dry_run)
-    deleted = await records.delete_hosts(
+    stored = await writing.store_prepared(kind, locked, prepared, is_dry_run)
+    deleted = await writing.delete_hosts(
         kind,
         locked.transaction,
         destination.profile,
@@ -227,7 +238,7 @@ async def _hosts(
         host = domain.removeprefix(".")
         hosts.append(host)
         if domain != host:
-            hosts += await whole_records.hosts_below(kind, transaction, profile, host)
+            hosts += await states.hosts_below(kind, transaction, profile, host)
     return hosts
 
 
@@ -244,4 +255,138 @@ def count_changes(changes: Iterable[RecordChange]) -> ImportCounts:
         updated=counts["updated"],
         unchanged=counts["unchanged"],
         deleted=counts["deleted"],
+    )
+
+
+# --- imports ------------------------------------------------------------------------------------
+
+
+class ImportOptions(NamedTuple):
+    """What an import does besides storing the records of a document."""
+
+    is_replacing: bool
+    """True if other records of the document's hosts are deleted."""
+    is_dry_run: bool
+    """True if nothing is stored."""
+
+
+class Imported(NamedTuple):
+    """What an import did, and the new version of the profile."""
+
+    result: ImportResult
+    etag: str
+
+
+async def import_state(
+    database: Database,
+    vault: Vault,
+    document: ReadResult,
+    destination: Destination,
+    options: ImportOptions,
+    now: int,
+    actor: Actor,
+    if_match: IfMatch = None,
+) -> Imported:
+    """Store a document completely or not at all. Audit it, and a dry run as well."""
+    prepared = await prepare_state(database.organization_id, document, destination)
+    replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
+
+    async def work(transaction: Transaction) -> tuple[StateChanges, str]:
+        profile = destination.profile
+        locked = await records.lock_session_state(transaction, vault, now, if_match, profile)
+        await _check_group(transaction, destination.group_id)
+        changes = await store_state(locked, prepared, replacement, options.is_dry_run)
+        about = _about_import(prepared, document, changes, options)
+        await log.append(transaction, actor, now, "import_session", about)
+        scope = StateFilter(profile).scope
+        return changes, await records.read_etag(
+            transaction.fetch, transaction.organization_id, scope
+        )
+
+    changes, etag = await database.write(work, queue_key=records.QUEUE_KEY)
+    result = partial(_to_result, document, destination, options, changes)
+    is_long = len(changes.cookies) + len(changes.local_storage) > _RECORDS_IN_EVENT_LOOP
+    return Imported(await asyncio.to_thread(result) if is_long else result(), etag)
+
+
+def _replacement(document: ReadResult) -> Replacement:
+    has_local_storage = "local_storage" in FORMATS[document.format].carries
+    hosts = (records.visible_hosts(page.host) for page in document.pages)
+    return Replacement(
+        set(chain.from_iterable(hosts)) or _hosts_of(document.state), has_local_storage
+    )
+
+
+def _hosts_of(state: SessionState) -> set[str]:
+    """Return the hosts of the cookies and of the entries."""
+    origins = {entry.origin for entry in state.local_storage}
+    return {cookie.host for cookie in state.cookies} | set(map(host_of_origin, origins))
+
+
+async def _check_group(transaction: Transaction, group_id: int) -> None:
+    """Raise NotFound if the group was deleted after the request began."""
+    if group_id != ALL_GROUPS and not await group_lock.accepts_records(transaction, group_id):
+        raise group_lock.no_group_in_query()
+
+
+def _about_import(
+    prepared: PreparedState, document: ReadResult, changes: StateChanges, options: ImportOptions
+) -> AuditAbout:
+    about = AuditAbout(
+        records=len(changes.cookies) + len(changes.local_storage),
+        domains=_audited_domains(changes),
+        profile=prepared.destination.profile,
+        format=document.format,
+        dry_run=options.is_dry_run,
+    )
+    if prepared.destination.group_id != ALL_GROUPS:
+        about["for_group"] = prepared.destination.group_id
+    return about
+
+
+def _audited_domains(changes: StateChanges) -> list[str]:
+    of_cookie, of_entry = COOKIES.columns.index("domain"), LOCAL_STORAGE.columns.index("domain")
+    return writing.audited_domains(
+        chain(
+            (one.columns[of_cookie] for one in changes.cookies),
+            (one.columns[of_entry] for one in changes.local_storage),
+        )
+    )
+
+
+def _to_result(
+    document: ReadResult,
+    destination: Destination,
+    options: ImportOptions,
+    changes: StateChanges,
+) -> ImportResult:
+    result = ImportResult(
+        format=document.format,
+        profile=destination.profile,
+        dry_run=options.is_dry_run,
+        cookies=count_changes(changes.cookies),
+        local_storage=count_changes(changes.local_storage),
+        losses=described_losses(document),
+    )
+    if options.is_dry_run:
+        cookies_ = (_describe("cookie", COOKIES, one) for one in changes.cookies)
+        entries = (_describe("local_storage", LOCAL_STORAGE, one) for one in changes.local_storage)
+        result["records"] = [*cookies_, *entries]
+    return result
+
+
+def _describe(
+    name: Literal["cookie", "local_storage"], kind: RecordKind[In, Out], made: RecordChange
+) -> ImportedRecord:
+    """Describe a record without its value."""
+    columns = dict(zip(kind.columns, made.columns, strict=True))
+    expires = columns["expires"]
+    return ImportedRecord(
+        kind=name,
+        change=made.change,
+        domain=columns["domain"],
+        origin=columns.get("origin"),
+        path=columns["path"],
+        name=columns[kind.name_column],
+        expires=None if expires is None else timestamps.render(expires),
     )

@@ -37,6 +37,23 @@ class PreparedRecord(NamedTuple):
     """True if a stored record with the same value keeps its expiry, unless it has passed."""
 
 
+class StoredRecord(NamedTuple):
+    """A row of ``Statements.find``."""
+
+    encrypted_value: bytes | None
+    """None unless it has the expected length."""
+    columns: tuple[Any, ...]
+    """The values of ``RecordKind.columns``."""
+
+
+class HostRecord(NamedTuple):
+    """A row of ``Statements.list_host``."""
+
+    identity: bytes
+    columns: Sequence[Any]
+    """The values of ``RecordKind.columns``."""
+
+
 class Statements(NamedTuple):
     """The SQL of one kind of record. $1 is always the organization."""
 
@@ -164,7 +181,7 @@ SELECT identity, {", ".join(self.columns)} {source} AND profile = $2 AND host = 
             delete_one=f"DELETE {source} AND identity = $2",
         )
 
-    @property
+    @cached_property
     def has_groups(self) -> bool:
         return "group_id" in self.columns
 

@@ -1,10 +1,39 @@
 """Leases: one holder at a time has the session state of a domain and a profile.
 
-Every function works under the lock of the organization's session state, and reads the time after it
-has the lock. So a lease ends for everybody at the same moment. The time is the database server's.
-SQLite has no server, and all its processes read the clock of one machine.
+A lease is a row of ``session_leases``. Its state follows from the row and the time::
 
-A lease also excludes leases of parent and child hosts, because they share cookies.
+    free      no row
+    held      a row whose ``expires_at`` is in the future
+    expired   a row whose ``expires_at`` has passed; it counts as free
+
+``acquire`` makes a free session held, and ``change`` extends it. A session becomes free again by
+``change`` with a return, by ``release``, by ``end_of_host`` and by the time. Nothing has to happen
+when a lease expires: the next ``acquire`` or the sweep (``delete_expired``) deletes its row.
+
+What always holds:
+
+- Two held leases of one profile never have the same host, or a parent and a child host: these
+  share cookies.
+- A transaction that changes leases locks the organization's session state first. It reads the
+  time after that, from the database server. SQLite has no server: all its processes read the clock
+  of one machine. So a lease ends for everybody at the same moment.
+- A lease lasts for at most ``MAX_LEASE_SECONDS``. ``acquire`` shortens it after the clock was set
+  back.
+- A change of the session and of its lease are one transaction. It fails if the lease has ended.
+- A lease excludes other leases only. A write without a lease is always possible.
+
+::
+
+    handlers.acquire_lease
+      ├─ acquire           refuses without the lock if it can; lock, remove ended, insert, audit
+      ├─ states.read_state after the commit; if this fails, the lease is released
+      └─ release
+    handlers.renew_lease
+      ├─ read, within      leave out the records that the lease does not cover
+      └─ change            lock, find, check If-Match, store records, extend or end, audit
+
+See ``docs/decisions/0114-a-lease-ends-at-the-time-of-the-database.md``, ``0115`` on the hosts, and
+``0116`` on the order of the steps.
 """
 
 from __future__ import annotations
@@ -20,7 +49,7 @@ from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout, AuditAction
-from gleanery.service.resources.sessions import versions
+from gleanery.service.resources.sessions import records
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.documents import (
     PreparedState,
@@ -28,19 +57,19 @@ from gleanery.service.resources.sessions.documents import (
     StateChanges,
     store_state,
 )
-from gleanery.service.resources.sessions.lease_models import MAX_SECONDS, LeaseOut
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
+from gleanery.service.resources.sessions.models import MAX_LEASE_SECONDS, LeaseOut
 from gleanery.service.resources.sessions.records import (
     ALL_GROUPS,
     QUEUE_KEY,
+    IfMatch,
     lock_session_state,
     lock_without_key,
 )
-from gleanery.service.resources.sessions.versions import IfMatch
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 from gleanery.service.storage.group_lock import Clock
-from gleanery.sessions import ReadResult, visibility
-from gleanery.sessions.errors import Losses
+from gleanery.sessions import ReadResult, browser_rules
+from gleanery.sessions.model import Losses
 
 MAX_LEASES = 1000
 """The most leases that an organization has at a time."""
@@ -201,7 +230,7 @@ async def _remove_ended(transaction: Transaction, now: int) -> bool:
     """
     organization_id = transaction.organization_id
     await transaction.fetch(_DELETE_ENDED, organization_id, now)
-    latest = now + MAX_SECONDS * timestamps.SECOND
+    latest = now + MAX_LEASE_SECONDS * timestamps.SECOND
     return bool(await transaction.fetch(_SHORTEN, organization_id, latest))
 
 
@@ -258,7 +287,7 @@ def within(lease: Lease, document: ReadResult) -> ReadResult:
     Another holder may have their hosts.
     """
     given, losses = document.state, Losses()
-    state = visibility.of_domain(given, lease.domain)
+    state = browser_rules.of_domain(given, lease.domain)
     losses.add("cookie", _OTHER_HOST, "cookie", len(given.cookies) - len(state.cookies))
     entries = len(given.local_storage) - len(state.local_storage)
     losses.add("local_storage", _OTHER_HOST, "entry", entries)
@@ -292,7 +321,7 @@ async def change(
     async def work(transaction: Transaction) -> Changed:
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
-        await versions.check(transaction, wanted.if_match, lease.profile)
+        await records.check_versions(transaction, wanted.if_match, lease.profile)
         changes = await _store(transaction, vault, wanted, clock)
         if wanted.is_returned:
             lease = await _end(transaction, lease, now)
@@ -307,12 +336,12 @@ async def change(
     return await database.write(work, queue_key=QUEUE_KEY)
 
 
-async def read_etag(read: versions.Read, organization_id: int, lease: Lease) -> str:
+async def read_etag(read: records.Read, organization_id: int, lease: Lease) -> str:
     """Return the version of the leased session. Read it before the session."""
     tables = (COOKIES.table, LOCAL_STORAGE.table)
     has_subdomains = lease.domain != lease.host
-    scope = versions.ListScope(tables, lease.profile, lease.host, ALL_GROUPS, has_subdomains)
-    return await versions.read_etag(read, organization_id, scope)
+    scope = records.ListScope(tables, lease.profile, lease.host, ALL_GROUPS, has_subdomains)
+    return await records.read_etag(read, organization_id, scope)
 
 
 async def _store(
@@ -401,7 +430,7 @@ class _Current(NamedTuple):
     @property
     def has_too_long_lease(self) -> bool:
         """True if the clock was set back since a lease was acquired."""
-        latest = self.now + MAX_SECONDS * timestamps.SECOND
+        latest = self.now + MAX_LEASE_SECONDS * timestamps.SECOND
         return any(lease.expires_at > latest for lease in self.leases)
 
 

@@ -7,19 +7,17 @@ from typing import Any
 from gleanery.service.api.examples import DELETED, SCRAPE_DATE
 from gleanery.service.api.operation import Example, Operation, Resource
 from gleanery.service.foundation.models import Deleted, WriteCounts
-from gleanery.service.resources.sessions import console, handlers, lease_handlers
-from gleanery.service.resources.sessions.lease_models import (
+from gleanery.service.resources.sessions import console, handlers
+from gleanery.service.resources.sessions.models import (
     AcquiredLease,
     ChangedLease,
-    LeaseChange,
-    LeaseIn,
-    LeaseOut,
-)
-from gleanery.service.resources.sessions.models import (
     CookieDeletion,
     CookieOut,
     DomainQuery,
     ImportResult,
+    LeaseChange,
+    LeaseIn,
+    LeaseOut,
     LocalStorageDeletion,
     LocalStorageOut,
     LocalStorageQuery,
@@ -201,7 +199,7 @@ _OPERATIONS = (
     Operation(
         method="POST",
         path="/v1/sessions/leases",
-        handler=lease_handlers.acquire_lease,
+        handler=handlers.acquire_lease,
         title="Acquire a lease",
         description="Gives one holder the session of a domain and profile for a time: its cookies "
         "and local storage, without expired ones. A leading dot of the domain includes its "
@@ -227,7 +225,7 @@ _OPERATIONS = (
     Operation(
         method="GET",
         path="/v1/sessions/leases",
-        handler=lease_handlers.list_leases,
+        handler=handlers.list_leases,
         title="Get leases",
         description="The organization's current leases, oldest first, without values. At most 1000 "
         "exist at a time.",
@@ -238,7 +236,7 @@ _OPERATIONS = (
     Operation(
         method="PUT",
         path="/v1/sessions/leases/{lease_id}",
-        handler=lease_handlers.renew_lease,
+        handler=handlers.renew_lease,
         title="Renew or return a lease",
         description="Stores changes of the session, and renews or returns its lease, all or "
         "nothing. A lease that has expired or was returned gets 404, and then nothing is stored. "
@@ -259,7 +257,7 @@ _OPERATIONS = (
     Operation(
         method="DELETE",
         path="/v1/sessions/leases/{lease_id}",
-        handler=lease_handlers.release_lease,
+        handler=handlers.release_lease,
         title="Return a lease",
         description="Returns a lease without changes. Any token of the organization with the "
         "scopes can return it, so that an operator can end the lease of a worker that failed.",

@@ -1,36 +1,35 @@
-"""Stores, reads and deletes session records of any kind; encrypts and decrypts their values."""
+"""Session records of any kind: how lists of them are read, their versions, and their lock.
+
+Every change of a record gives it a new, higher revision. So the number of records and the highest
+revision identify the content of a list. An ETag also says which list it belongs to, so that a write
+can read the version of that list again. Each transaction that changes records holds the lock of the
+organization's session state.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
-from itertools import islice
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, Unavailable
-from gleanery.service.foundation.models import WriteCounts
+from gleanery.service.foundation.errors import PreconditionFailed, Unavailable
+from gleanery.service.foundation.field_types import MAX_INT64, check_stored_name
 from gleanery.service.foundation.security.tokens import Actor
-from gleanery.service.foundation.security.vault import (
-    DecryptionFailed,
-    Key,
-    UnknownKey,
-    Vault,
-    encrypted_length,
-)
-from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.foundation.security.vault import DecryptionFailed, Key, UnknownKey, Vault
+from gleanery.service.foundation.values import json_text
+from gleanery.service.foundation.values.hashing import hash_parts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.sessions import versions
-from gleanery.service.resources.sessions.kinds import In, Out, PreparedRecord, RecordKind
+from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
-from gleanery.service.resources.sessions.versions import IfMatch, ListScope
 from gleanery.service.storage import metadata, paging
 from gleanery.service.storage.database import Database, Row, Transaction
 from gleanery.service.storage.paging import ListPage, ListQuery, PageLimits
-from gleanery.sessions.hostnames import is_address
+from gleanery.sessions.model import is_address, normalize_domain
 
 _log = logging.getLogger("gleanery")
 
@@ -38,6 +37,8 @@ QUEUE_KEY = ("session state",)
 """Key of the writers' queue; a tuple, so that it differs from every group's name."""
 ALL_GROUPS = 0
 """The ``group_id`` of a record that applies to every group."""
+RECORDS_PER_PAUSE = 500
+"""Records that are processed at a time, before other requests get their turn."""
 _LOCK = """
 INSERT INTO session_revisions (organization_id, revision) VALUES ($1, $2)
 ON CONFLICT (organization_id) DO UPDATE SET revision = CASE
@@ -47,471 +48,22 @@ RETURNING revision
 """
 _KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
 _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
-RECORDS_PER_PAUSE = 500
-"""Records that are processed at a time, before other requests get their turn."""
-_MAX_AUDITED_DOMAINS = 20
-_MAX_COMPARED_BYTES = 32 * 1024 * 1024  # of stored values that one array is compared with
-
-
-# --- the lock -----------------------------------------------------------------------------------
-
-
-class LockedState(NamedTuple):
-    """An organization's session state, locked until the transaction ends."""
-
-    transaction: Transaction
-    vault: Vault
-    key: Key
-    """The active key. The vault decrypts values under other keys."""
-    revision: int
-    """The revision of the records that this transaction changes."""
-    now: int
-
-
-async def lock_session_state(
-    transaction: Transaction,
-    vault: Vault,
-    now: int = 0,
-    if_match: IfMatch = None,
-    profile: str = DEFAULT_PROFILE,
-) -> LockedState:
-    """Locks the organization's session state until the commit, to store or re-encrypt values.
-
-    The key is read after the wait for the lock. A key rotation takes this lock once it has selected
-    the new key, so after that no writer uses the old key. See ``lock_without_key``.
-    """
-    revision = await lock_without_key(transaction, now, if_match, profile)
-    try:
-        key = vault.key(await metadata.active_key(transaction))
-    except UnknownKey as error:
-        raise _key_missing(error) from None
-    return LockedState(transaction, vault, key, revision, now)
-
-
-async def lock_without_key(
-    transaction: Transaction,
-    now: int = 0,
-    if_match: IfMatch = None,
-    profile: str = DEFAULT_PROFILE,
-) -> int:
-    """Locks the organization's session state until the commit, for a deletion of records.
-
-    Returns the new revision. It is at least ``now``, so that it is new after a restore, too.
-    Raises PreconditionFailed if the lists of ``if_match`` have changed, or are of another profile.
-    """
-    [[revision]] = await transaction.fetch(_LOCK, transaction.organization_id, now)
-    await versions.check(transaction, if_match, profile)
-    return int(revision)
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-class Prepared(NamedTuple, Generic[In]):
-    """Records to store, as given and by identity."""
-
-    inputs: Sequence[In]
-    records: Sequence[PreparedRecord]
-    """The record of each input."""
-    by_identity: dict[bytes, PreparedRecord]
-
-
-class RecordChange(NamedTuple):
-    """What a write does to a record, or would do."""
-
-    change: Literal["created", "updated", "unchanged", "deleted"]
-    identity: bytes
-    columns: Sequence[Any]
-    """The values of ``RecordKind.columns``."""
-
-
-async def prepare(
-    kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
-) -> Prepared[In]:
-    """Prepare records for ``store_prepared``, in a thread if there are many."""
-    if len(inputs) <= RECORDS_PER_PAUSE:
-        return prepare_at_once(kind, organization_id, inputs)
-    return await asyncio.to_thread(prepare_at_once, kind, organization_id, inputs)
-
-
-def prepare_at_once(
-    kind: RecordKind[In, Out],
-    organization_id: int,
-    inputs: Sequence[In],
-    kept_columns: Iterable[str] = (),
-    keeps_expiry: bool = False,
-) -> Prepared[In]:
-    """Prepare records for ``store_prepared``. Of two with one identity, the last one is kept.
-
-    A stored record keeps its values of ``kept_columns``, and perhaps its expiry.
-    """
-    kept = tuple(kind.columns.index(column) for column in kept_columns)
-    prepared = (kind.prepare(organization_id, one) for one in inputs)
-    records = [
-        one._replace(kept=(*one.kept, *kept), keeps_expiry=keeps_expiry)
-        if kept or keeps_expiry
-        else one
-        for one in prepared
-    ]
-    return Prepared(inputs, records, {one.identity: one for one in records})
-
-
-async def store(
-    kind: RecordKind[In, Out],
-    database: Database,
-    vault: Vault,
-    inputs: Sequence[In],
-    now: int,
-    actor: Actor,
-    if_match: IfMatch = None,
-) -> WriteCounts:
-    """Store an array completely or not at all. Of two records with one identity, the last wins.
-
-    Raise InvalidRequest if it is not clear which partition or origin a record means.
-    """
-    given = await prepare(kind, database.organization_id, inputs)
-
-    async def work(transaction: Transaction) -> WriteCounts:
-        locked = await lock_session_state(transaction, vault, now, if_match)
-        prepared = await _with_meant_identities(kind, locked, given)
-        changes = await store_prepared(kind, locked, prepared)
-        domains = audited_domains(one.domain for one in prepared.by_identity.values())
-        about = AuditAbout(records=len(prepared.by_identity), domains=domains)
-        await log.append(transaction, actor, now, kind.store_action, about)
-        return _count(changes)
-
-    return await database.write(work, queue_key=QUEUE_KEY)
-
-
-def _count(changes: Iterable[RecordChange]) -> WriteCounts:
-    counts = Counter(one.change for one in changes)
-    return WriteCounts(
-        created=counts["created"], updated=counts["updated"], unchanged=counts["unchanged"]
-    )
-
-
-async def store_prepared(
-    kind: RecordKind[In, Out],
-    locked: LockedState,
-    prepared: Prepared[In],
-    is_dry_run: bool = False,
-) -> list[RecordChange]:
-    """Store records as a part of a transaction. The caller audits it.
-
-    A dry run writes nothing.
-    """
-    if kind.check is not None:
-        await kind.check(locked.transaction, prepared.inputs)
-    changes: list[RecordChange] = []
-    remaining = iter(prepared.by_identity.values())
-    while step := list(islice(remaining, RECORDS_PER_PAUSE)):
-        changes += await _store_some(kind, locked, step, is_dry_run)
-        await locked.transaction.pause()
-    return changes
-
-
-async def _store_some(
-    kind: RecordKind[In, Out],
-    locked: LockedState,
-    given: Sequence[PreparedRecord],
-    is_dry_run: bool,
-) -> list[RecordChange]:
-    """Write the records that are new or changed; return what happens to each."""
-    records, stored = await _match(kind, locked, given)
-    changes = [_compare(locked.vault, one, stored.get(one.identity)) for one in records]
-    if not is_dry_run:
-        pairs = zip(records, changes, strict=True)
-        await _write(kind, locked, [one for one, made in pairs if made.change != "unchanged"])
-    return changes
-
-
-def _compare(vault: Vault, record: PreparedRecord, row: Row | None) -> RecordChange:
-    if row is None:
-        return RecordChange("created", record.identity, record.columns)
-    change: Literal["unchanged", "updated"]
-    change = "unchanged" if _is_unchanged(vault, record, row) else "updated"
-    return RecordChange(change, record.identity, record.columns)
-
-
-async def _match(
-    kind: RecordKind[In, Out], locked: LockedState, given: Sequence[PreparedRecord]
-) -> tuple[list[PreparedRecord], dict[bytes, Row]]:
-    """Find the stored record that each given one means.
-
-    Return the records to store, with the values that they keep, and the stored ones by identity.
-    """
-    transaction = locked.transaction
-    stored = await _find(kind, transaction, given)
-    new = [record for record in given if record.alternative and record.identity not in stored]
-    found = await _find_alternatives(kind, transaction, new) if new else {}
-    meant = {given: others[0] for given, others in found.items() if len(others) == 1}
-    if meant:
-        given = [one._replace(identity=meant.get(one.identity, one.identity)) for one in given]
-        stored |= await _find(kind, transaction, [r for r in given if r.identity in meant.values()])
-    records = {
-        r.identity: _with_kept_values(kind, locked, r, stored.get(r.identity)) for r in given
-    }
-    return list(records.values()), stored
-
-
-async def _find_alternatives(
-    kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
-) -> dict[bytes, list[bytes]]:
-    """Return the identities that the client can mean instead, by the given identity."""
-    organization_id = transaction.organization_id
-    if not await transaction.fetch(kind.statements.any_alternative, organization_id):
-        return {}  # usually: it saves one look-up for each record
-    by_key = {record.alternative: record.identity for record in records}
-    keys = [(organization_id, *key) for key in by_key if key is not None]
-    found = defaultdict[bytes, list[bytes]](list)
-    for identity, *key in await transaction.fetch_many(kind.statements.find_alternatives, keys):
-        found[by_key[tuple(key)]].append(bytes(identity))
-    return found
-
-
-# --- records without a partition or origin ------------------------------------------------------
-#
-# The shapes of the lists are fixed: they have no partition and no origin. So two listed records can
-# look like two versions of one record. A version that equals a stored record means that record. One
-# other version can mean the record that ``_match`` chooses. Everything else is an error: it could
-# replace the value of a login by that of another partition.
-
-
-async def _with_meant_identities(
-    kind: RecordKind[In, Out], locked: LockedState, given: Prepared[In]
-) -> Prepared[In]:
-    """Return the records with the identities of the stored records that they mean."""
-    unnamed = [one for one in given.records if one.alternative is not None]
-    found: dict[bytes, list[bytes]] = {}
-    for start in range(0, len(unnamed), RECORDS_PER_PAUSE):
-        step = unnamed[start : start + RECORDS_PER_PAUSE]
-        found |= await _find_alternatives(kind, locked.transaction, step)
-        await locked.transaction.pause()
-    # The record with the usual origin of its host has the identity of the one without an origin.
-    others = {own: [one for one in all_ if one != own] for own, all_ in found.items()}
-    versions = {own: Counter[PreparedRecord]() for own in others if others[own]}
-    if not versions:
-        return given
-    for record in unnamed:
-        if record.identity in versions:
-            versions[record.identity][record] += 1
-    identities = [one for own in versions for one in (own, *others[own])]
-    lengths = {encrypted_length(one.value) for counts in versions.values() for one in counts}
-    stored = await _find_values(kind, locked, identities, lengths)
-    meant: dict[PreparedRecord, PreparedRecord] = {}
-    for own, counts in versions.items():
-        chosen = _choose(kind, locked.vault, counts, stored, others[own])
-        if chosen is None:
-            position = max(n for n, one in enumerate(given.records) if one.identity == own)
-            raise _ambiguous(kind, str(position), kind.alternative_member)
-        meant |= chosen
-    records = [meant.get(one, one) for one in given.records]
-    return Prepared(given.inputs, records, {one.identity: one for one in records})
-
-
-def _ambiguous(kind: RecordKind[In, Out], *loc: str) -> InvalidRequest:
-    return InvalidRequest(ErrorDetail(("body", *loc), kind.ambiguous, "ambiguous"))
-
-
-async def _find_values(
-    kind: RecordKind[In, Out],
-    locked: LockedState,
-    identities: Iterable[bytes],
-    lengths: Container[int],
-) -> dict[bytes, Row]:
-    """Find the stored records by identity, with the values that have one of these lengths.
-
-    Raise InvalidRequest if these values are too large.
-    """
-    transaction, found, left = locked.transaction, dict[bytes, Row](), _MAX_COMPARED_BYTES
-    organization_id, remaining = transaction.organization_id, iter(identities)
-    while step := list(islice(remaining, RECORDS_PER_PAUSE)):
-        keys = [(organization_id, identity) for identity in step]
-        rows = await transaction.fetch_many(kind.statements.find_length, keys)
-        sizes = {bytes(one): size if size in lengths else 0 for one, size in rows}
-        left -= sum(sizes.values())
-        if left < 0:
-            raise _ambiguous(kind)
-        with_sizes = [(organization_id, *one) for one in sizes.items()]
-        rows = await transaction.fetch_many(kind.statements.find, with_sizes)
-        found |= {bytes(row[0]): row for row in rows}
-        await transaction.pause()
-    return found
-
-
-def _choose(
-    kind: RecordKind[In, Out],
-    vault: Vault,
-    versions: Counter[PreparedRecord],
-    stored: dict[bytes, Row],
-    alternatives: Sequence[bytes],
-) -> dict[PreparedRecord, PreparedRecord] | None:
-    """Return the records to store in the place of the versions; None if that is not clear."""
-    own = next(iter(versions)).identity
-    default = alternatives[0] if own not in stored and len(alternatives) == 1 else own
-    candidates = {one: stored[one] for one in (*alternatives, own) if one in stored}
-    values = {one: _value(vault, one, row) for one, row in candidates.items()}
-    uncompared = tuple(map(kind.columns.index, kind.uncompared_columns))
-    contents = {  # its own identity is the last one, so it wins
-        kept: {
-            _content(row[2:], kept + uncompared, values[one]): one
-            for one, row in candidates.items()
-        }
-        for kept in {version.kept for version in versions}
-    }
-    meant: dict[PreparedRecord, PreparedRecord] = {}
-    for version in versions:
-        content = _content(version.columns, version.kept + uncompared, version.value)
-        identity = contents[version.kept].get(content, default)
-        meant[version] = version._replace(identity=identity, alternative=None)
-    taken = {one.identity for one in meant.values()}
-    # A single record that equals another one than the default may be a new value of the default.
-    is_clear = len(taken) == len(versions) and (versions.total() > 1 or default in taken)
-    return meant if is_clear else None
-
-
-def _value(vault: Vault, identity: bytes, row: Row) -> str | None:
-    try:
-        return None if row[1] is None else vault.decrypt(row[1], identity)
-    except DecryptionFailed:
-        return None
-
-
-def _content(columns: Sequence[Any], left_out: Container[int], value: str | None) -> Hashable:
-    """Return what a client can see of a record, without the columns at these positions."""
-    return value, *(one for position, one in enumerate(columns) if position not in left_out)
-
-
-def _with_kept_values(
-    kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, row: Row | None
-) -> PreparedRecord:
-    if row is None:
-        return record
-    kept = record.kept
-    if record.keeps_expiry:
-        kept += _kept_expiry(kind, locked, record, row)
-    columns = list(record.columns)
-    for position in kept:
-        columns[position] = row[2 + position]
-    return record._replace(columns=tuple(columns)) if kept else record
-
-
-def _kept_expiry(
-    kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, row: Row
-) -> tuple[int, ...]:
-    """Return the position of the expiry, if the stored record keeps it.
-
-    A new value has an expiry of its own, which is not known. Who has a record after its expiry has
-    one that was renewed.
-    """
-    position = kind.columns.index("expires")
-    expires = row[2 + position]
-    is_current = expires is not None and expires > locked.now // timestamps.SECOND
-    return (position,) if is_current and _has_value(locked.vault, record, row) else ()
-
-
-async def _find(
-    kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
-) -> dict[bytes, Row]:
-    """Find the stored records by identity, with the values that may be equal."""
-    organization_id = transaction.organization_id
-    rows = await transaction.fetch_many(
-        kind.statements.find,
-        [(organization_id, r.identity, encrypted_length(r.value)) for r in records],
-    )
-    return {bytes(row[0]): row for row in rows}
-
-
-async def _write(
-    kind: RecordKind[In, Out], locked: LockedState, records: Iterable[PreparedRecord]
-) -> None:
-    key, organization_id = locked.key, locked.transaction.organization_id
-    change = (locked.now, locked.revision)
-    await locked.transaction.execute_many(
-        kind.statements.store,
-        [
-            (organization_id, r.identity, key.encrypt(r.value, r.identity), *change, *r.columns)
-            for r in records
-        ],
-    )
-
-
-def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row) -> bool:
-    return tuple(row[2:]) == record.columns and _has_value(vault, record, row)
-
-
-def _has_value(vault: Vault, record: PreparedRecord, row: Row) -> bool:
-    """Return True if the stored record has the same value."""
-    return _value(vault, record.identity, row) == record.value
-
-
-def audited_domains(domains: Iterable[str]) -> list[str]:
-    """Return the first domains, for the audit log."""
-    return list(dict.fromkeys(domains))[:_MAX_AUDITED_DOMAINS]
-
-
-# --- deleting -----------------------------------------------------------------------------------
-
-
-async def delete(
-    kind: RecordKind[In, Out],
-    database: Database,
-    domain: str,
-    name: str | None,
-    now: int,
-    actor: Actor,
-    if_match: IfMatch = None,
-) -> int:
-    """Delete the default profile's records of exactly this domain, or those with this name.
-
-    Return the number of deleted records.
-    """
-
-    async def work(transaction: Transaction) -> int:
-        await lock_without_key(transaction, now, if_match)
-        key = (transaction.organization_id, DEFAULT_PROFILE, domain.removeprefix("."), domain, name)
-        deleted = await transaction.fetch(kind.statements.delete, *key)
-        about = AuditAbout(records=len(deleted), domains=[domain])
-        await log.append(transaction, actor, now, kind.delete_action, about)
-        return len(deleted)
-
-    return await database.write(work, queue_key=QUEUE_KEY)
-
-
-async def delete_hosts(
-    kind: RecordKind[In, Out],
-    transaction: Transaction,
-    profile: str,
-    hosts: Iterable[str],
-    kept: Container[bytes] = (),
-    group_id: int | None = None,
-    is_dry_run: bool = False,
-) -> list[RecordChange]:
-    """Delete the records of these hosts, with and without a leading dot, as a part of a write.
-
-    Those with an identity in ``kept`` stay. Of a kind with groups, ``group_id`` selects those of
-    one group. The caller locks the session state and audits the deletion. A dry run writes nothing.
-    """
-    organization_id, changes = transaction.organization_id, list[RecordChange]()
-    group = (group_id,) if kind.has_groups else ()
-    remaining = iter(dict.fromkeys(hosts))
-    while step := list(islice(remaining, RECORDS_PER_PAUSE)):
-        keys = [(organization_id, profile, host, *group) for host in step]
-        rows = await transaction.fetch_many(kind.statements.list_host, keys)
-        deleted = [row for row in rows if bytes(row[0]) not in kept]
-        changes += await delete_rows(kind, transaction, deleted, is_dry_run)
-        await transaction.pause()
-    return changes
-
-
-async def delete_rows(
-    kind: RecordKind[In, Out], transaction: Transaction, rows: Sequence[Row], is_dry_run: bool
-) -> list[RecordChange]:
-    """Delete the records of these rows of ``list_host``, as a part of a write."""
-    if not is_dry_run:
-        keys = [(transaction.organization_id, row[0]) for row in rows]
-        await transaction.execute_many(kind.statements.delete_one, keys)
-    return [RecordChange("deleted", bytes(row[0]), row[1:]) for row in rows]
+_TABLES = {"cookies": "c", "local_storage": "l"}
+_LETTERS = {letter: table for table, letter in _TABLES.items()}
+_HASH_LENGTH = 16
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_CHANGED = "The records have changed since you read them: read them again, then repeat the request"
+_OTHER_PROFILE = (
+    "The ETag is of another profile than this request: read the records of this profile, then "
+    "repeat the request"
+)
+
+HOST_IS_BELOW = "substr(host, length(host) - length($3)) = '.' || $3"
+"""SQL condition: the host is a subdomain of host $3."""
+
+Read = Callable[..., Awaitable[Sequence[Row]]]
+IfMatch = tuple[str, ...] | None
+"""The ETags of an If-Match header, of which one must be current; None without a condition."""
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -619,3 +171,169 @@ def _audit_details(count: int, filter_: Filter) -> AuditAbout:
     if filter_.for_group is not None:
         about["for_group"] = filter_.for_group
     return about
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+class ListScope(NamedTuple):
+    """The records of a list."""
+
+    tables: tuple[str, ...]
+    profile: str
+    host: str | None = None
+    """Only records that are visible to a page on this host."""
+    for_group: int | None = None
+    """Only entries of this group, and those that apply to every group."""
+    has_subdomains: bool = False
+    """True if the records of the host's subdomains belong to the list, too."""
+
+
+async def read_etag(read: Read, organization_id: int, scope: ListScope) -> str:
+    """Return the ETag of a list, without quotes. Read it before the records of the list."""
+    numbers: list[int] = []
+    for table in scope.tables:
+        [row] = await read(*_version_query(table, organization_id, scope))
+        numbers += row
+    version = hash_parts(organization_id, *numbers).hex()[:_HASH_LENGTH]
+    return f"{_encode_scope(scope)}.{version}"
+
+
+async def check_versions(transaction: Transaction, if_match: IfMatch, profile: str) -> None:
+    """Raise PreconditionFailed if no ETag of If-Match is current and of the profile.
+
+    Call it under the lock.
+    """
+    if if_match is None:
+        return
+    scopes = {etag: _decode_scope(etag.partition(".")[0]) for etag in if_match}
+    own = {etag: scope for etag, scope in scopes.items() if scope and scope.profile == profile}
+    for etag, scope in own.items():
+        if etag == await read_etag(transaction.fetch, transaction.organization_id, scope):
+            return
+    is_of_other = not own and any(scopes.values())
+    raise PreconditionFailed(_OTHER_PROFILE if is_of_other else _CHANGED)
+
+
+def _version_query(table: str, organization_id: int, scope: ListScope) -> tuple[Any, ...]:
+    """Return the statement, and then its values."""
+    hosts = [] if scope.host is None else visible_hosts(scope.host)
+    has_group = table == "local_storage" and scope.for_group is not None
+    values = (organization_id, scope.profile, *hosts, *[scope.for_group] * has_group)
+    return _version_statement(table, len(hosts), has_group, scope.has_subdomains), *values
+
+
+def visible_hosts(host: str) -> list[str]:
+    """Return the host and its parent domains, whose records a page on the host can see."""
+    if is_address(host):
+        return [host]
+    labels = host.split(".")
+    parents = (".".join(labels[start:]) for start in range(len(labels)))
+    return [parent for parent in parents if parent]
+
+
+def host_condition(host_count: int, has_subdomains: bool) -> str:
+    """Return the SQL condition that the host is one of ``visible_hosts``, of which $3 is the first.
+
+    With subdomains, the host may also be below $3.
+    """
+    hosts = ", ".join(f"${number}" for number in range(3, host_count + 3))
+    visible = f"host IN ({hosts})"
+    return f"({visible} OR {HOST_IS_BELOW})" if has_subdomains else visible
+
+
+@lru_cache(maxsize=512)
+def _version_statement(table: str, host_count: int, has_group: bool, has_subdomains: bool) -> str:
+    """Count the records and find their highest revision, of one to all hosts."""
+    conditions = ["organization_id = $1", "profile = $2"]
+    if host_count:
+        conditions.append(host_condition(host_count, has_subdomains))
+    if host_count and table == "local_storage" and not has_subdomains:
+        conditions.append("(host = $3 OR domain <> host)")  # as in the list
+    if has_group:
+        conditions.append(f"(group_id = 0 OR group_id = ${host_count + 3})")
+    source = f"FROM {table} WHERE {' AND '.join(conditions)}"
+    return f"SELECT count(*), coalesce(max(revision), 0) {source}"
+
+
+def _encode_scope(scope: ListScope) -> str:
+    letters = "".join(_TABLES[table] for table in scope.tables)
+    group = "" if scope.for_group is None else str(scope.for_group)
+    host = f".{scope.host}" if scope.has_subdomains else scope.host or ""
+    text = "\n".join((letters, scope.profile, host, group))
+    return base64.urlsafe_b64encode(text.encode()).decode("ascii").rstrip("=")
+
+
+def _decode_scope(encoded: str) -> ListScope | None:
+    """Return the scope in an ETag; None for a text that is no ETag of this service."""
+    try:
+        padding = "=" * (-len(encoded) % 4)
+        text = base64.urlsafe_b64decode(encoded + padding).decode()
+        letters, profile, host, group = text.split("\n")
+        tables = tuple(_LETTERS[letter] for letter in dict.fromkeys(letters))
+        return ListScope(
+            tables,
+            check_stored_name(profile),
+            normalize_domain(host).removeprefix(".") if host else None,
+            _parse_group(group) if group else None,
+            host.startswith("."),
+        )
+    except (ValueError, KeyError):
+        return None
+
+
+def _parse_group(text: str) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) > MAX_INT64:
+        raise ValueError("no number of a group")
+    return int(text)
+
+
+# --- the lock -----------------------------------------------------------------------------------
+
+
+class LockedState(NamedTuple):
+    """An organization's session state, locked until the transaction ends."""
+
+    transaction: Transaction
+    vault: Vault
+    key: Key
+    """The active key. The vault decrypts values under other keys."""
+    revision: int
+    """The revision of the records that this transaction changes."""
+    now: int
+
+
+async def lock_session_state(
+    transaction: Transaction,
+    vault: Vault,
+    now: int = 0,
+    if_match: IfMatch = None,
+    profile: str = DEFAULT_PROFILE,
+) -> LockedState:
+    """Locks the organization's session state until the commit, to store or re-encrypt values.
+
+    The key is read after the wait for the lock. A key rotation takes this lock once it has selected
+    the new key, so after that no writer uses the old key. See ``lock_without_key``.
+    """
+    revision = await lock_without_key(transaction, now, if_match, profile)
+    try:
+        key = vault.key(await metadata.active_key(transaction))
+    except UnknownKey as error:
+        raise _key_missing(error) from None
+    return LockedState(transaction, vault, key, revision, now)
+
+
+async def lock_without_key(
+    transaction: Transaction,
+    now: int = 0,
+    if_match: IfMatch = None,
+    profile: str = DEFAULT_PROFILE,
+) -> int:
+    """Locks the organization's session state until the commit, for a deletion of records.
+
+    Returns the new revision. It is at least ``now``, so that it is new after a restore, too.
+    Raises PreconditionFailed if the lists of ``if_match`` have changed, or are of another profile.
+    """
+    [[revision]] = await transaction.fetch(_LOCK, transaction.organization_id, now)
+    await check_versions(transaction, if_match, profile)
+    return int(revision)

@@ -24,7 +24,8 @@ from gleanery.service.foundation.field_types import (
     Text,
 )
 from gleanery.service.foundation.models import Input, condition, custom_error
-from gleanery.sessions import hostnames, model
+from gleanery.sessions import model
+from gleanery.sessions.model import host_of_origin
 
 _DOT = "."
 _NULL = {"type": "null"}
@@ -232,7 +233,7 @@ def _partition_key(given: CookieIn) -> model.PartitionKey | NotGiven | None:
         return None
     ancestor = _first(partition.has_cross_site_ancestor, given.cross_site_ancestor)
     if ancestor is None:  # a cookie of another site is set by a frame in a page of this site
-        ancestor = not _includes(f".{hostnames.host_of_origin(partition.site)}", _host(given))
+        ancestor = not _includes(f".{host_of_origin(partition.site)}", _host(given))
     return model.PartitionKey(partition.site, ancestor)
 
 
@@ -298,7 +299,7 @@ def _to_entry(given: LocalStorageIn) -> LocalStorageEntry:
     _reject(given, _entry_conflicts(given))
     origin = given.origin
     return LocalStorageEntry(
-        given.domain or hostnames.host_of_origin(origin or ""),
+        given.domain or host_of_origin(origin or ""),
         _first(given.key, given.name),
         given.value,
         given.group_id or 0,
@@ -317,7 +318,7 @@ def _entry_conflicts(given: LocalStorageIn) -> Iterator[InitErrorDetails]:
     yield from _conflicts(key=given.key, name=given.name)
     if domain is None or origin is None:
         return
-    if not _includes(domain, hostnames.host_of_origin(origin)):
+    if not _includes(domain, host_of_origin(origin)):
         yield custom_error("conflict", 'is not part of "domain": send one of them', ["origin"])
 
 

@@ -1,26 +1,35 @@
-"""Session state as a format needs it: the stored records that a page or a domain sees."""
+"""Session state as a format needs it: the stored records that a page or a domain sees.
+
+Whole records are read: those of a profile, or of a host with its parent domains and subdomains.
+Their bytes are bounded.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.sessions import cookies, local_storage, records, whole_records
+from gleanery.service.resources.sessions import cookies, local_storage, records
 from gleanery.service.resources.sessions.cookies import COOKIES, StoredCookie
+from gleanery.service.resources.sessions.kinds import In, Out, RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE, StoredEntry
-from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
-from gleanery.service.resources.sessions.versions import ListScope
-from gleanery.service.resources.sessions.whole_records import (
-    StateTooLarge as StateTooLarge,  # for callers
+from gleanery.service.resources.sessions.records import (
+    HOST_IS_BELOW,
+    Filter,
+    ListScope,
+    host_condition,
+    visible_hosts,
 )
-from gleanery.service.storage.database import Database, Row
+from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE
+from gleanery.service.storage.database import Database, Row, Sql, Transaction, indexed
 from gleanery.sessions import Cookie as BrowserCookie
-from gleanery.sessions import InvalidSession, Loss, SessionState, StorageEntry, visibility
-from gleanery.sessions.errors import Losses
+from gleanery.sessions import InvalidSession, Loss, SessionState, StorageEntry, browser_rules
+from gleanery.sessions.model import Losses
 
 _RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
 _LARGE_BYTES = 256 * 1024
@@ -34,11 +43,17 @@ _OTHER_GROUP = (
 )
 _PATH_LOST = "The path of an entry is left out: local storage has none"
 _EXPIRY_LOST = "The expiry of an entry is lost: local storage has none"
-
-
 _SUBDOMAIN = (
     "A record of a subdomain is left out: begin the domain with a dot to include subdomains"
 )
+_RECORD_BYTES = 200  # of a document, around the name and the value
+_COUNT_BELOW = f"""
+SELECT count(*) FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
+    AND (expires IS NULL OR expires > $4)
+"""
+_HOSTS_BELOW = f"""
+SELECT DISTINCT host FROM {{}} WHERE organization_id = $1 AND profile = $2 AND {HOST_IS_BELOW}
+"""
 
 
 class StateFilter(NamedTuple):
@@ -47,7 +62,7 @@ class StateFilter(NamedTuple):
     profile: str = DEFAULT_PROFILE
     domain: str | None = None
     """Only what pages on this domain's host see. A leading dot includes its subdomains."""
-    page: visibility.Page | None = None
+    page: browser_rules.Page | None = None
     """Only what this page sees."""
     for_group: int | None = None
     """Only entries that this group uses. Its own ones win over those of every group."""
@@ -93,9 +108,9 @@ async def read_state(
 ) -> FoundState:
     """Read the records without the expired ones. Raise StateTooLarge. The caller audits it."""
     stored, left = filter_.stored, max_bytes
-    cookie_rows, size = await whole_records.read(COOKIES, database, stored, left)
+    cookie_rows, size = await read_rows(COOKIES, database, stored, left)
     left -= size
-    entry_rows, entry_size = await whole_records.read(LOCAL_STORAGE, database, stored, left)
+    entry_rows, entry_size = await read_rows(LOCAL_STORAGE, database, stored, left)
     losses = Losses()
     if filter_.leaves_out_subdomains:
         await _count_subdomains(database, stored, now // timestamps.SECOND, losses)
@@ -117,9 +132,9 @@ async def read_state(
 async def _count_subdomains(
     database: Database, stored: records.Filter, now: int, losses: Losses
 ) -> None:
-    count = await whole_records.count_below(COOKIES, database, stored, now)
+    count = await count_rows_below(COOKIES, database, stored, now)
     losses.add("cookie", _SUBDOMAIN, "cookie", count)
-    count = await whole_records.count_below(LOCAL_STORAGE, database, stored, now)
+    count = await count_rows_below(LOCAL_STORAGE, database, stored, now)
     losses.add("local_storage", _SUBDOMAIN, "entry", count)
 
 
@@ -139,7 +154,7 @@ def _select(
     )
     has_expired = _has_expired(stored_cookies, stored_entries, now)
     selected = _selected(state, filter_)
-    state = visibility.without_expired(selected, now)
+    state = browser_rules.without_expired(selected, now)
     losses.add("cookie", _EXPIRED_COOKIE, "cookie", len(selected.cookies) - len(state.cookies))
     losses.add("local_storage", _EXPIRED_ENTRY, "entry", _expired(stored_entries, filter_, now))
     for entry in state.local_storage:
@@ -149,8 +164,8 @@ def _select(
 
 def _selected(state: SessionState, filter_: StateFilter) -> SessionState:
     if filter_.domain is not None:
-        state = visibility.of_domain(state, filter_.domain)
-    return state if filter_.page is None else visibility.of_page(state, filter_.page)
+        state = browser_rules.of_domain(state, filter_.domain)
+    return state if filter_.page is None else browser_rules.of_page(state, filter_.page)
 
 
 def _expired(found: Iterable[StoredEntry], filter_: StateFilter, now: int) -> int:
@@ -255,3 +270,88 @@ def _add_losses(rivals: Sequence[StoredEntry], filter_: StateFilter, losses: Los
 def is_empty(state: SessionState) -> bool:
     """Return True if there is no record."""
     return not state.cookies and not state.local_storage
+
+
+# --- the rows -----------------------------------------------------------------------------------
+
+
+class StateTooLarge(Exception):
+    """The selected records have too many bytes for one document."""
+
+
+class WholeRows(NamedTuple):
+    """Rows in the order of first insertion, for ``records.decrypter``."""
+
+    rows: list[Row]
+    size: int
+    """About the bytes that they have in a document."""
+
+
+class _Statements(NamedTuple):
+    """$1 is the organization and $2 the profile. Then come the hosts, and perhaps a group."""
+
+    size: Sql
+    rows: Sql
+
+
+async def read_rows(
+    kind: RecordKind[In, Out], database: Database, filter_: Filter, max_bytes: int
+) -> WholeRows:
+    """Return the rows and their size. Raise StateTooLarge.
+
+    A host's records are found by an index, however many others there are. The caller leaves out
+    those of parent domains that are not for subdomains.
+    """
+    hosts = [] if filter_.host is None else visible_hosts(filter_.host)
+    has_group = kind.has_groups and filter_.for_group is not None
+    statements = _statements(kind, len(hosts), has_group, filter_.has_subdomains)
+    values = (database.organization_id, filter_.profile, *hosts, *[filter_.for_group] * has_group)
+    [[size]] = await database.read_large(statements.size, *values)
+    if size > max_bytes:
+        raise StateTooLarge
+    rows = await database.read_large(statements.rows, *values)
+    return WholeRows(sorted(rows, key=_position), size)
+
+
+async def count_rows_below(
+    kind: RecordKind[In, Out], database: Database, filter_: Filter, now: int
+) -> int:
+    """Count the records of the host's subdomains that have not expired at this second."""
+    key = (database.organization_id, filter_.profile, filter_.host, now)
+    [[count]] = await database.read_large(_COUNT_BELOW.format(kind.table), *key)
+    return int(count)
+
+
+async def hosts_below(
+    kind: RecordKind[In, Out], transaction: Transaction, profile: str, host: str
+) -> list[str]:
+    """Return the subdomains of a host that have records."""
+    sql = _HOSTS_BELOW.format(kind.table)
+    rows = await transaction.fetch(sql, transaction.organization_id, profile, host)
+    return [row[0] for row in rows]
+
+
+def _position(row: Row) -> int:
+    """Return the id of a record; ids are in the order of first insertion."""
+    return int(row[-1])
+
+
+@lru_cache(maxsize=512)
+def _statements(
+    kind: RecordKind[Any, Any], host_count: int, has_group: bool, has_subdomains: bool
+) -> _Statements:
+    conditions = ["organization_id = $1", "profile = $2"]
+    if host_count:
+        conditions.append(host_condition(host_count, has_subdomains))
+    if has_group:
+        conditions.append(f"(group_id = 0 OR group_id = ${host_count + 3})")
+    # The index has the host, so no row of another host is read.
+    index = {kind.table: f"{kind.table}_by_host"}
+    source = f"FROM {{{kind.table}}} WHERE {' AND '.join(conditions)}"
+    columns = ("identity", "encrypted_value", *kind.columns, *kind.extra_columns, "id AS position")
+    lengths = [f"octet_length({one})" for one in ("encrypted_value", kind.name_column, "path")]
+    size = " + ".join((*lengths, str(_RECORD_BYTES)))
+    return _Statements(
+        indexed(f"SELECT COALESCE(SUM({size}), 0) {source}", **index),
+        indexed(f"SELECT {', '.join(columns)} {source}", **index),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -11,12 +12,12 @@ from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.sessions import leases, records
+from gleanery.service.resources.sessions import leases, records, writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.models import SessionOut
-from gleanery.service.resources.sessions.versions import IfMatch
-from gleanery.service.storage.database import Database, Engine, Row, Sql, Transaction, indexed
+from gleanery.service.resources.sessions.records import IfMatch
+from gleanery.service.storage.database import Database, Engine, Sql, Transaction, indexed
 
 _EXPIRING_SECONDS = 86_400
 # The index by host has all these columns, in this order. So the statement reads the index only, and
@@ -50,6 +51,17 @@ _EXPIRED_COOKIES = "SELECT count(*) FROM cookies WHERE expires <= $1"
 _EXPIRED_ENTRIES = "SELECT count(*) FROM local_storage WHERE expires <= $1"
 _EXPIRING_COOKIES = "SELECT count(*) FROM cookies WHERE expires > $1 AND expires <= $2"
 _EXPIRING_ENTRIES = "SELECT count(*) FROM local_storage WHERE expires > $1 AND expires <= $2"
+MAX_EXPIRING = 5000
+"""Records of each kind that are read: those that expire last. Others have long expired."""
+_EXPIRING_OF_KIND = """
+SELECT host, profile, expires FROM {{{table}}}
+WHERE organization_id = $1 AND expires <= $2
+ORDER BY expires DESC, host DESC, profile DESC LIMIT $3
+"""
+EXPIRING_STATEMENTS = [
+    indexed(_EXPIRING_OF_KIND.format(table=kind.table), **{kind.table: f"{kind.table}_expiring"})
+    for kind in (COOKIES, LOCAL_STORAGE)
+]
 
 
 # --- the list -----------------------------------------------------------------------------------
@@ -84,7 +96,7 @@ async def list_sessions(
     # Other requests run meanwhile: one host can have many records.
     rows = await database.read_large(_statement(filter_), *key, *values)
     sessions = [
-        _to_response(host, profile, {row[0]: row for row in of_session})
+        _to_response(host, profile, (_Summary(*row) for row in of_session))
         for (host, profile), of_session in groupby(rows, itemgetter(1, 2))
     ]
     page = sessions[:limit]
@@ -98,19 +110,35 @@ def _statement(filter_: SummaryFilter) -> Sql:
     return _OF_PROFILE if filter_.host is None else _OF_HOST_AND_PROFILE
 
 
-def _to_response(host: str, profile: str, rows: dict[str, Row]) -> SessionOut:
-    """Return the session from the row of each kind."""
-    counts = {table: row[3] for table, row in rows.items()}
-    expiries = [row[6] for row in rows.values() if row[6] is not None]
+class _Summary(NamedTuple):
+    """The records of one kind, host and profile: a row of ``_SUMMARIES_OF_KIND``."""
+
+    kind: str
+    host: str
+    profile: str
+    records: int
+    expired: int
+    expiring: int
+    first_expiry: int | None
+    last_change: int
+
+
+def _to_response(host: str, profile: str, summaries: Iterable[_Summary]) -> SessionOut:
+    """Return the session from the summary of each kind."""
+    by_kind = {one.kind: one for one in summaries}
+    counts = {kind: one.records for kind, one in by_kind.items()}
+    expiries = [one.first_expiry for one in by_kind.values() if one.first_expiry is not None]
     return SessionOut(
         domain=host,
         profile=profile,
         cookies=counts.get(COOKIES.table, 0),
         local_storage=counts.get(LOCAL_STORAGE.table, 0),
-        expired=sum(map(itemgetter(4), rows.values())),
-        expiring=sum(map(itemgetter(5), rows.values())),
+        expired=sum(one.expired for one in by_kind.values()),
+        expiring=sum(one.expiring for one in by_kind.values()),
         first_expiry=timestamps.render(min(expiries)) if expiries else None,
-        last_change=timestamps.render_microseconds(max(map(itemgetter(7), rows.values()))),
+        last_change=timestamps.render_microseconds(
+            max(one.last_change for one in by_kind.values())
+        ),
     )
 
 
@@ -131,8 +159,8 @@ async def delete_session(
 
     async def work(transaction: Transaction) -> int:
         await records.lock_without_key(transaction, now, if_match, profile)
-        cookies = await records.delete_hosts(COOKIES, transaction, profile, [host])
-        entries = await records.delete_hosts(LOCAL_STORAGE, transaction, profile, [host])
+        cookies = await writing.delete_hosts(COOKIES, transaction, profile, [host])
+        entries = await writing.delete_hosts(LOCAL_STORAGE, transaction, profile, [host])
         await leases.end_of_host(transaction, host, profile)
         deleted = len(cookies) + len(entries)
         about = AuditAbout(records=deleted, domains=[host], profile=profile)
@@ -163,3 +191,43 @@ async def count_expiring(engine: Engine, now: int) -> ExpiryCounts:
         [[count]] = await database.read_large(sql, seconds, seconds + _EXPIRING_SECONDS)
         expiring += count
     return ExpiryCounts(expired, expiring)
+
+
+# --- sessions that expire soon ------------------------------------------------------------------
+
+
+class ExpiringSession(NamedTuple):
+    """A host and profile, with its records that have expired or soon will. Times are in seconds."""
+
+    host: str
+    profile: str
+    expired: int
+    expiring: int
+    first_expiry: int
+
+
+class ExpiringSessions(NamedTuple):
+    """Sessions by their first expiry."""
+
+    sessions: list[ExpiringSession]
+    is_complete: bool
+    """False if there are more records than were read."""
+
+
+async def find_expiring(database: Database, now: int, seconds: int) -> ExpiringSessions:
+    """Find the sessions with a record that expires within so many seconds."""
+    key = (database.organization_id, now + seconds, MAX_EXPIRING + 1)
+    expiries: dict[tuple[str, str], list[int]] = {}
+    is_complete = True
+    for statement in EXPIRING_STATEMENTS:
+        rows = await database.read_large(statement, *key)
+        is_complete = is_complete and len(rows) <= MAX_EXPIRING
+        for host, profile, expires in rows[:MAX_EXPIRING]:
+            expiries.setdefault((host, profile), []).append(expires)
+    found = [_to_session(*key, times, now) for key, times in expiries.items()]
+    return ExpiringSessions(sorted(found, key=lambda one: one.first_expiry), is_complete)
+
+
+def _to_session(host: str, profile: str, expiries: list[int], now: int) -> ExpiringSession:
+    expired = sum(expires <= now for expires in expiries)
+    return ExpiringSession(host, profile, expired, len(expiries) - expired, min(expiries))

@@ -1,4 +1,4 @@
-"""Outputs of an export: the report about them, the choice of fields, and pages as JSON text.
+"""What all formats of an export share: errors, report, choice of fields, pages as JSON text.
 
 ``SeenIds`` recognises the outputs that were written before. It takes little memory if their ids
 mostly come in increasing order.
@@ -6,15 +6,47 @@ mostly come in increasing order.
 
 from __future__ import annotations
 
+import importlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import TypeVar
 
 import msgspec
 
-from gleanery.tables.errors import ExportFailed, InvalidExport
+from gleanery.common.errors import ClientError
+
+
+class ExportError(ClientError):
+    """An export cannot be written; the message says why and what to do."""
+
+
+class InvalidExport(ExportError):
+    """What the caller gave is wrong: the destination, a field or a missing library."""
+
+
+class ExportFailed(ExportError):
+    """The outputs cannot be read, or the destination cannot be written."""
+
+
+def already_exists(name: str) -> InvalidExport:
+    return InvalidExport(
+        f"{name} exists already: choose another name, or give overwrite=True to replace it"
+    )
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional library, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        raise InvalidExport(
+            f"This needs the library {library}. Install it: pip install 'gleanery[{extra}]', "
+            f"or '.[{extra}]' in a clone"
+        ) from None
 
 
 @dataclass(frozen=True)
