@@ -16,10 +16,9 @@ from typing import Literal, NamedTuple
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.values import field_paths
 from gleanery.service.resources.fields import reading
-from gleanery.service.resources.fields.documents import CountedField, JobFields
-from gleanery.service.resources.fields.ranges import Range, decode_source, readable
+from gleanery.service.resources.fields.job_fields import CountedField, JobFields
 from gleanery.service.resources.fields.reading import StoredJob, StoredRows
-from gleanery.service.resources.fields.shapes import Column, Names
+from gleanery.service.resources.fields.shapes import Column, Names, Range, decode_source, readable
 from gleanery.service.storage.database import Database
 
 _CURRENT = """

@@ -11,7 +11,7 @@ from gleanery.service.foundation.field_types import MAX_INT64, Text, WholeNumber
 from gleanery.service.foundation.models import Query
 from gleanery.service.foundation.values import field_paths
 from gleanery.service.foundation.values.json_text import encode
-from gleanery.service.resources.fields.overview import read_fill_rate
+from gleanery.service.resources.fields.reports import read_fill_rate
 from gleanery.service.resources.groups import overview
 from gleanery.service.resources.groups.console_inbox import (
     MAX_PATH,

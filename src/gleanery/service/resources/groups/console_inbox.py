@@ -12,8 +12,8 @@ from gleanery.service.foundation.models import Query
 from gleanery.service.foundation.values import field_paths, timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access.console_login import grant_of
-from gleanery.service.resources.fields import overview
-from gleanery.service.resources.fields.overview import DriftingJob, JobPosition
+from gleanery.service.resources.fields import reports
+from gleanery.service.resources.fields.reports import DriftingJob, JobPosition
 from gleanery.service.resources.groups import waiting
 from gleanery.service.resources.groups.waiting import BoundedCount, LatestReview, WaitingJob
 from gleanery.service.resources.sessions import expiring
@@ -204,7 +204,7 @@ async def _sessions(context: AnyContext) -> ExpiringSessions:
 
 async def console_inbox_drift(context: RequestContext[InboxQuery, None]) -> Response:
     services, after = context.services, JobPosition(*_numbers(context.query.after))
-    page = await overview.find_drifting_jobs(
+    page = await reports.find_drifting_jobs(
         context.database, services.computations, after, services.clock()
     )
     jobs = [_to_drift(job) for job in page.jobs]

@@ -13,7 +13,7 @@ from gleanery.service.api.response import Response
 from gleanery.service.foundation.json_schema.validator import SchemaValidator
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values.json_text import encode
-from gleanery.service.resources.fields.fields import read_fields
+from gleanery.service.resources.fields.reports import read_fields
 from gleanery.service.resources.groups import catalog, settings
 from gleanery.service.resources.groups.models import (
     FieldsQuery,
