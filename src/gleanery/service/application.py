@@ -17,12 +17,12 @@ from gleanery.service.api.reference.page import Description
 from gleanery.service.api.services import Capacity, Services
 from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.observability import logs, telemetry
-from gleanery.service.foundation.observability.metrics import SharedCounters
-from gleanery.service.foundation.observability.worker_metrics import (
+from gleanery.service.foundation.observability.metrics import (
     EXPIRED_RECORDS,
     EXPIRING_RECORDS,
+    SharedCounters,
 )
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security.vault import create_vault

@@ -1,6 +1,4 @@
-"""Types that the responses of several resources have."""
-
-# MERGED gleanery.models.inputs: The base of all inputs: strict types, and no unknown names.
+"""The base of all inputs, with strict types and no unknown names; and responses that many share."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
-from gleanery.service.foundation.values import field_paths, json_text, timestamps
+from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.fields import reading
 from gleanery.service.resources.fields.job_statistics import Scrape
 from gleanery.service.resources.fields.models import (
@@ -164,7 +164,7 @@ def _sum(scrape: Scrape) -> Summary:
 
 def _drift(job: str, scrapes: Sequence[Summary]) -> list[Drift]:
     return [
-        Drift(job_id=job, path=field_paths.of_names(names), before=before, now=now)
+        Drift(job_id=job, path=json_text.path_of_names(names), before=before, now=now)
         for names, before, now in find_drift(scrapes)
     ]
 
@@ -181,7 +181,7 @@ def _scrape(one: _ScrapeOfJob) -> ScrapeOut:
 
 def _scraped_field(summary: Summary, field: FieldCounts) -> ScrapedField:
     return ScrapedField(
-        path=field_paths.of_names(field.names),
+        path=json_text.path_of_names(field.names),
         filled=field.filled,
         fill_rate=summary.rate(field.filled),
         kinds=dict(sorted(field.kinds.items())),

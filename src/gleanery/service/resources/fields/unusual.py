@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
-from gleanery.service.foundation.values import field_paths
+from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.fields import reading
 from gleanery.service.resources.fields.job_fields import CountedField, JobFields
 from gleanery.service.resources.fields.reading import StoredJob, StoredRows
@@ -96,7 +96,7 @@ class _RareField(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{field_paths.of_names(self.names)} is {_in_words(self.kind)}"
+        return f"{json_text.path_of_names(self.names)} is {_in_words(self.kind)}"
 
 
 def _rare_fields(fields: JobFields) -> Iterator[_Candidate]:
@@ -204,7 +204,7 @@ def _distance(range_: Range, is_largest: bool) -> int:
 
 
 def _describe_extreme(column: Column, range_: Range, is_largest: bool) -> str:
-    path = field_paths.of_names(column.names)
+    path = json_text.path_of_names(column.names)
     extreme = readable(range_.max if is_largest else range_.min)
     if column.is_length:
         adjective = "long" if is_largest else "short"

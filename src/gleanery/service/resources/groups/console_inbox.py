@@ -9,7 +9,7 @@ from gleanery.service.api.context import AnyContext, RequestContext
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.field_types import Text
 from gleanery.service.foundation.models import Query
-from gleanery.service.foundation.values import field_paths, timestamps
+from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access.console_login import grant_of
 from gleanery.service.resources.fields import reports
@@ -213,7 +213,7 @@ async def console_inbox_drift(context: RequestContext[InboxQuery, None]) -> Resp
 
 def _to_drift(job: DriftingJob) -> DriftingJobOut:
     fields = [
-        DriftOut(path=field_paths.of_names(names)[:MAX_PATH], before=before, now=now)
+        DriftOut(path=json_text.path_of_names(names)[:MAX_PATH], before=before, now=now)
         for names, before, now in job.drift[:_SHOWN_FIELDS]
     ]
     return DriftingJobOut(

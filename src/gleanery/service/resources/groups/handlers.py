@@ -10,7 +10,7 @@ from gleanery.service.api.context import (
     limits_of,
 )
 from gleanery.service.api.response import Response
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.fields.reports import read_fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout

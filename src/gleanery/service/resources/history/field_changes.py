@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gleanery.service.foundation.values import field_paths, json_text
+from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.files.references import with_markers
 from gleanery.service.resources.history.models import FieldChange
 
@@ -98,10 +98,10 @@ def _may_differ(before: Any, after: Any) -> bool:
 def _join(path: str, part: _Part) -> str | None:
     """Return the path of a member or an element; None if it is too long."""
     if isinstance(part, int):
-        return field_paths.element(path, part)
+        return json_text.path_of_element(path, part)
     if len(path) + len(part) > MAX_PATH_LENGTH:
         return None
-    return field_paths.member(path, part)
+    return json_text.path_of_member(path, part)
 
 
 def _is_equal(before: Any, after: Any) -> bool:

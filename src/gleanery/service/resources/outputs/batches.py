@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from gleanery.service.foundation.errors import MAX_DETAILS, ErrorDetail
 from gleanery.service.foundation.field_types import MAX_INT64
 from gleanery.service.foundation.values import json_text
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.outputs import elements
 from gleanery.service.resources.outputs.elements import IdentityFields, ItemMapping
 from gleanery.service.resources.outputs.models import IngestQuery, Output

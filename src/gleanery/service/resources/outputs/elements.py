@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gleanery.service.foundation.field_types import check_name
 from gleanery.service.foundation.models import custom_error
-from gleanery.service.foundation.values.hashing import length_prefixed
+from gleanery.service.foundation.values.json_text import length_prefixed
 from gleanery.service.resources.outputs.models import IngestQuery, Output, OutputIn
 
 _KNOWN_MEMBERS = frozenset(Output._fields)

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from gleanery.service.foundation.values import json_text
-from gleanery.service.foundation.values.hashing import hash_parts, length_prefixed
+from gleanery.service.foundation.values.json_text import hash_parts, length_prefixed
 from gleanery.service.resources.outputs.elements import IdentityFields
 from gleanery.service.resources.outputs.models import Output
 

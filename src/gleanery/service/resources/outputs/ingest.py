@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gleanery.service.foundation.errors import ReferenceNotFound
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.outputs.apply import (

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from gleanery.service.foundation.values import countries, json_text
-from gleanery.service.foundation.values.hashing import hash_parts, length_prefixed
+from gleanery.service.foundation.values.json_text import hash_parts, length_prefixed
 from gleanery.service.resources.fields.shapes import FieldTable, ValueFields
 from gleanery.service.resources.files.models import FileIn
 from gleanery.service.resources.files.references import FileReference, encode_reference

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, ValidationSuspended
-from gleanery.service.foundation.json_schema.validator import (
+from gleanery.service.foundation.json_schema import (
     InvalidSchema,
     SchemaSuspended,
     SchemaTooCostly,

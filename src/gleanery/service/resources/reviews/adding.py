@@ -14,7 +14,7 @@ from gleanery.service.foundation.errors import (
 )
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import json_text
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.outputs import bulk_jobs

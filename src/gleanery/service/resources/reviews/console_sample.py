@@ -30,7 +30,7 @@ from gleanery.service.foundation.field_types import (
     WholeNumber,
 )
 from gleanery.service.foundation.models import Input, Query
-from gleanery.service.foundation.values import field_paths, timestamps
+from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.foundation.values.json_text import canonical_hash, encode
 from gleanery.service.resources.files.links import with_links
 from gleanery.service.resources.files.references import (
@@ -415,7 +415,7 @@ def _flatten(item: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _members(parent: str, value: dict[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
     for name, inner in value.items():
-        path = field_paths.member(parent, name)
+        path = json_text.path_of_member(parent, name)
         if isinstance(inner, dict) and inner and depth > 1:
             yield from _members(path, inner, depth - 1)
         else:

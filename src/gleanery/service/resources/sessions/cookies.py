@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.service.resources.sessions.models import CookieOut
 from gleanery.service.resources.sessions.state_models import DEFAULT_PROFILE, NOT_GIVEN, Cookie

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from gleanery.service.foundation.errors import PreconditionFailed
 from gleanery.service.foundation.field_types import MAX_INT64, check_stored_name
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.storage.database import Row, Transaction
 from gleanery.sessions import hostnames
 
