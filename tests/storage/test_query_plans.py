@@ -23,7 +23,7 @@ from gleanery.service.processes.start import prepare
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.groups import catalog, overview, waiting
 from gleanery.service.resources.outputs import apply, approved_view, rows
-from gleanery.service.resources.reviews import job_history, reading
+from gleanery.service.resources.reviews import reading
 from gleanery.service.resources.sessions import (
     cookies,
     expiring,
@@ -529,7 +529,7 @@ def test_a_review_is_found_by_its_id(planner: Planner) -> None:
 
 
 def test_the_newest_reviews_of_a_job_are_not_sorted(planner: Planner) -> None:
-    found = planner.plan(job_history._NEWEST)
+    found = planner.plan(reading._NEWEST)
     [access] = found.of("reviews")
     assert access.index == "reviews_of_job"
     assert access.bounds >= {"group_id=", "job_id="}
@@ -537,7 +537,7 @@ def test_the_newest_reviews_of_a_job_are_not_sorted(planner: Planner) -> None:
 
 
 def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: Planner) -> None:
-    found = planner.plan(job_history._LAST_APPROVAL)
+    found = planner.plan(reading._LAST_APPROVAL)
     [access] = found.of("reviews")
     assert access.index == "reviews_approving_job"
     assert access.bounds >= {"group_id=", "job_id="}
