@@ -21,7 +21,7 @@ import pytest
 from gleanery.common.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.audit import log
-from gleanery.service.resources.groups import catalog, overview, waiting
+from gleanery.service.resources.groups import catalog, overview
 from gleanery.service.resources.outputs import apply, approved_view, rows
 from gleanery.service.resources.reviews import reading
 from gleanery.service.resources.sessions import (
@@ -379,13 +379,13 @@ def test_jobs_of_a_group_are_listed_by_a_seek(planner: Planner) -> None:
 
 
 def test_waiting_jobs_are_listed_by_a_seek(planner: Planner) -> None:
-    found = planner.plan(waiting._WAITING)
+    found = planner.plan(overview._WAITING)
     [access] = found.of("jobs")
     assert access.index == "jobs_waiting"
     assert not found.sorts
     [access] = found.of("approved_versions")
     assert access.bounds >= {"group_id=", "job_id>", "job_id<"}
-    [access] = planner.plan(waiting._REMOVED).of("tombstones")
+    [access] = planner.plan(overview._REMOVED).of("tombstones")
     assert access.bounds >= {"group_id=", "seq>"}
 
 

@@ -14,8 +14,8 @@ from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access.console_login import grant_of
 from gleanery.service.resources.fields import reports
 from gleanery.service.resources.fields.reports import DriftingJob, JobPosition
-from gleanery.service.resources.groups import waiting
-from gleanery.service.resources.groups.waiting import BoundedCount, LatestReview, WaitingJob
+from gleanery.service.resources.groups import overview
+from gleanery.service.resources.groups.overview import BoundedCount, LatestReview, WaitingJob
 from gleanery.service.resources.sessions import expiring
 
 _JOBS = 25
@@ -138,8 +138,8 @@ async def console_inbox(context: RequestContext[InboxQuery, None]) -> Response:
 
 
 async def _waiting(context: RequestContext[InboxQuery, None]) -> WaitingJobs:
-    after = waiting.Position(*_numbers(context.query.after))
-    page = await waiting.list_waiting(context.database, after, _JOBS)
+    after = overview.Position(*_numbers(context.query.after))
+    page = await overview.list_waiting(context.database, after, _JOBS)
     jobs = [_to_job(context, job) for job in page.jobs]
     return WaitingJobs(jobs=jobs, next=_text(page.next_position))
 

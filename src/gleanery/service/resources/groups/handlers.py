@@ -14,7 +14,7 @@ from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.fields.reports import read_fields
-from gleanery.service.resources.groups import catalog, settings
+from gleanery.service.resources.groups import catalog
 from gleanery.service.resources.groups.models import (
     FieldsQuery,
     GroupQuery,
@@ -41,7 +41,7 @@ async def get_group(context: RequestContext[GroupQuery, None]) -> Response:
 
 async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
     services, name = context.services, context.path["group_id"]
-    await settings.set_group(
+    await catalog.set_group(
         context.database,
         services[SchemaValidator],
         name,
