@@ -28,8 +28,7 @@ from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security.vault import create_vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.http import ConnectionRegistry, Limits
-from gleanery.service.maintenance.clock_guard import SweepClock
-from gleanery.service.maintenance.sweep import Sweep, UsageStore
+from gleanery.service.maintenance.sweep import Sweep, SweepClock, UsageStore
 from gleanery.service.resources.access import login_secrets
 from gleanery.service.resources.access import operations as access
 from gleanery.service.resources.access.authentication import TokenAuthenticator

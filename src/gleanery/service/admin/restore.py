@@ -16,6 +16,7 @@ from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
 from gleanery.service.admin import archive
 from gleanery.service.admin.archive import DamagedArchive, Manifest, MemberReader
+from gleanery.service.admin.backup import BlobRecord, Snapshot
 from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.security.vault import (
@@ -25,7 +26,6 @@ from gleanery.service.foundation.security.vault import (
 )
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore as restored_database
-from gleanery.service.maintenance.snapshots import BlobRecord, Snapshot
 from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.sqlite.connections import (
     RESTORE_FOLDER,
