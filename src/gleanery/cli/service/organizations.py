@@ -30,7 +30,7 @@ from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.maintenance import storage_bytes
+from gleanery.service.maintenance import organization_removal, storage_bytes
 from gleanery.service.resources.access import login_links, login_secrets, organizations
 from gleanery.service.resources.access.organizations import Counts, ListedToken, NewToken
 from gleanery.service.storage import usage
