@@ -262,6 +262,9 @@ async def delete_of_jobs(locked: LockedGroup, jobs: Collection[int]) -> None:
         await locked.transaction.execute_many(deletion, [(*key, job_id) for job_id in jobs])
 
 
+# --- scrapes ------------------------------------------------------------------------------------
+
+
 class Scrape(NamedTuple):
     """A scrape of a job: when it was, and which fields the outputs had that it has seen."""
 
@@ -357,7 +360,7 @@ async def _keep_scrapes(locked: LockedGroup, ended: Iterable[JobStatistics]) -> 
     await locked.transaction.execute_many(_DELETE_SCRAPE, old)
 
 
-# --- deleted outputs --------------------------------------------------------------------------
+# --- deleted outputs ----------------------------------------------------------------------------
 
 
 class _DeletedOutput(Protocol):

@@ -169,7 +169,7 @@ class Summary:
         return {field.names: self.rate(field.filled) for field in fields}
 
 
-# --- drift ----------------------------------------------------------------------------------------
+# --- drift --------------------------------------------------------------------------------------
 
 
 class FieldDrift(NamedTuple):

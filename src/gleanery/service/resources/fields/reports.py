@@ -54,7 +54,7 @@ _EMPTY = "empty_"
 Schema = dict[str, Any]
 
 
-# --- all fields of a group or job ----------------------------------------------------------------
+# --- all fields of a group or job ---------------------------------------------------------------
 
 
 async def read_fields(
@@ -188,7 +188,7 @@ def _scraped_field(summary: Summary, field: FieldCounts) -> ScrapedField:
     )
 
 
-# --- the fill rate of a group --------------------------------------------------------------------
+# --- the fill rate of a group -------------------------------------------------------------------
 
 
 class FillRate(NamedTuple):
@@ -220,7 +220,7 @@ def _add(summary: Summary, rows: StoredRows) -> None:
     summary.add_job(rows.decode().statistics.fields)
 
 
-# --- jobs with drift -----------------------------------------------------------------------------
+# --- jobs with drift ----------------------------------------------------------------------------
 
 
 class JobPosition(NamedTuple):
@@ -293,7 +293,7 @@ def _largest_drift_first(rows: StoredRows) -> list[FieldDrift]:
     return sorted(find_drift(summaries), key=lambda one: -abs(one.now - one.before))
 
 
-# --- the suggested schema ------------------------------------------------------------------------
+# --- the suggested schema -----------------------------------------------------------------------
 
 
 def suggest_schema(summary: Summary) -> Schema:

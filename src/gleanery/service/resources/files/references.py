@@ -94,7 +94,7 @@ def _with_markers(file: dict[str, Any]) -> dict[str, Any]:
     return file | {name: json_text.as_fragment(link) for name, link in links.items()}
 
 
-# --- the text of an output's files ---------------------------------------------------------------
+# --- the text of an output's files --------------------------------------------------------------
 
 
 class FileReference(NamedTuple):

@@ -233,7 +233,7 @@ def _as_text(value: list[str] | list[FindingOut] | None) -> str | None:
     return None if value is None else json_text.encode(value).decode()
 
 
-# --- the outputs that a review names -------------------------------------------------------------
+# --- the outputs that a review names ------------------------------------------------------------
 
 
 async def _check_findings(locked: LockedGroup, job_id: int, findings: Sequence[FindingIn]) -> None:
