@@ -16,7 +16,7 @@ import asyncpg
 
 from bench import dataset
 from gleanery.common.settings import Settings
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.resources.fields import fields as fields_module
-from gleanery.service.resources.fields import shapes, summary
+from gleanery.service.resources.fields import reading, reports, shapes
 from tests.support.databases import execute_sql
 from tests.support.history import read_rows
 from tests.support.outputs import output
@@ -130,14 +129,14 @@ def test_a_job_has_its_own_statistics(client: Client) -> None:
 
 def test_fields_are_read_within_limits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data with ids as names can have millions of fields."""
-    monkeypatch.setattr(summary, "_MAX_NAMES", 3)
+    monkeypatch.setattr(reading, "_MAX_NAMES", 3)
     store(client, {"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 1, "id 1": 1, "id 2": 1}, job="one")
     found = by_path(read(client)["fields"])
     assert found["a"]["kinds"] == {"integer": 3}
     assert found["b"]["kinds"] == {"integer": 2}
     assert len(found) == 3
     store(client, {"c": 1}, job="two")
-    monkeypatch.setattr(fields_module, "_MAX_SUMMED_FIELDS", 1)
+    monkeypatch.setattr(reports, "_MAX_SUMMED_FIELDS", 1)
     limited = read(client)
     assert (limited["outputs"], limited["counted_outputs"]) == (4, 3)
     assert "properties" not in limited["schema"]

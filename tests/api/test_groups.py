@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from tests.support.outputs import output
 from tests.support.process import PROC, children
 from tests.support.service import DAY, Client, Clock, Service

@@ -21,7 +21,7 @@ import pytest
 from gleanery import __version__
 from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
-from gleanery.service.foundation.observability.worker_metrics import COUNTERS, GAUGES
+from gleanery.service.foundation.observability.metrics import COUNTERS, GAUGES
 from gleanery.service.storage.postgres.database import PostgresDatabase
 from gleanery.service.storage.sqlite.database import SqliteDatabase
 from tests.support.calls import note_calls

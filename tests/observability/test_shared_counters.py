@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gleanery.service.foundation.observability.metrics import SharedCounters
+from gleanery.service.foundation.observability.metrics import NodeMetrics, SharedCounters
 from gleanery.service.foundation.observability.telemetry import Telemetry
-from gleanery.service.foundation.observability.worker_metrics import NodeMetrics
 from tests.support.process import environment
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 

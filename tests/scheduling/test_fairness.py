@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.storage.postgres.database import PostgresDatabase
 from gleanery.service.storage.sqlite.database import SqliteDatabase
 from tests.support.calls import note_calls

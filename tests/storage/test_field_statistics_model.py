@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gleanery.service.resources.fields import documents
+from gleanery.service.resources.fields import job_fields
 from tests.support.console import ConsoleClient
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
@@ -203,7 +203,7 @@ def test_the_statistics_equal_a_recount(
     model: type[Recount],
     names: int,
 ) -> None:
-    monkeypatch.setattr(documents, "MAX_NAMES", {0: 1, 1: names, 2: names})
+    monkeypatch.setattr(job_fields, "MAX_NAMES", {0: 1, 1: names, 2: names})
     monkeypatch.setattr(model, "services", both, raising=False)
     monkeypatch.setattr(model, "clock", clock, raising=False)
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

@@ -21,10 +21,16 @@ import pytest
 from gleanery.common.settings import Settings
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.audit import log
-from gleanery.service.resources.groups import catalog, overview, waiting
+from gleanery.service.resources.groups import catalog, overview
 from gleanery.service.resources.outputs import apply, rows
-from gleanery.service.resources.reviews import job_history, reading
-from gleanery.service.resources.sessions import console, cookies, local_storage, states, summaries
+from gleanery.service.resources.reviews import reading
+from gleanery.service.resources.sessions import (
+    console,
+    cookies,
+    local_storage,
+    states,
+    summaries,
+)
 from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.storage import group_lock, tenancy
 from gleanery.service.storage.database import Statement
@@ -372,13 +378,13 @@ def test_jobs_of_a_group_are_listed_by_a_seek(planner: Planner) -> None:
 
 
 def test_waiting_jobs_are_listed_by_a_seek(planner: Planner) -> None:
-    found = planner.plan(waiting._WAITING)
+    found = planner.plan(overview._WAITING)
     [access] = found.of("jobs")
     assert access.index == "jobs_waiting"
     assert not found.sorts
     [access] = found.of("approved_versions")
     assert access.bounds >= {"group_id=", "job_id>", "job_id<"}
-    [access] = planner.plan(waiting._REMOVED).of("tombstones")
+    [access] = planner.plan(overview._REMOVED).of("tombstones")
     assert access.bounds >= {"group_id=", "seq>"}
 
 
@@ -522,7 +528,7 @@ def test_a_review_is_found_by_its_id(planner: Planner) -> None:
 
 
 def test_the_newest_reviews_of_a_job_are_not_sorted(planner: Planner) -> None:
-    found = planner.plan(job_history._NEWEST)
+    found = planner.plan(reading._NEWEST)
     [access] = found.of("reviews")
     assert access.index == "reviews_of_job"
     assert access.bounds >= {"group_id=", "job_id="}
@@ -530,7 +536,7 @@ def test_the_newest_reviews_of_a_job_are_not_sorted(planner: Planner) -> None:
 
 
 def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: Planner) -> None:
-    found = planner.plan(job_history._LAST_APPROVAL)
+    found = planner.plan(reading._LAST_APPROVAL)
     [access] = found.of("reviews")
     assert access.index == "reviews_approving_job"
     assert access.bounds >= {"group_id=", "job_id="}

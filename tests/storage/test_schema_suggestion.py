@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.values import json_text
-from gleanery.service.resources.fields.documents import JobFields, SlotCounts
+from gleanery.service.resources.fields.job_fields import JobFields, SlotCounts
+from gleanery.service.resources.fields.reading import Summary
+from gleanery.service.resources.fields.reports import suggest_schema
 from gleanery.service.resources.fields.shapes import FieldTable
-from gleanery.service.resources.fields.suggestion import suggest_schema
-from gleanery.service.resources.fields.summary import Summary
 
 pytestmark = pytest.mark.thorough
 

@@ -14,7 +14,7 @@ from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.tokens import COMMAND_LINE
 from gleanery.service.foundation.security.vault import Vault, open_vault
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.access.organizations import find_grant
 from gleanery.service.resources.sessions import cookies, local_storage, records, states, writing
 from gleanery.service.resources.sessions.cookies import COOKIES

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gleanery.client.queue.batches import BatchQueue
-from gleanery.client.queue.rejected import RejectedItems
-from gleanery.client.queue.sender import Events, Sender
+from gleanery.client.queue.sender import Events, RejectedItems, Sender
 from gleanery.client.queue.spool import Spool
 from gleanery.integrations.scrapy.items import OutputPusher
 from gleanery.integrations.scrapy.settings import GleanerySettings

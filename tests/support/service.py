@@ -21,7 +21,7 @@ from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import retention
-from gleanery.service.maintenance.clock_guard import Reading, SweepClock
+from gleanery.service.maintenance.sweep import Reading, SweepClock
 from gleanery.service.processes.certificates import open_certificates
 from gleanery.service.processes.start import bound, prepare
 from gleanery.service.processes.worker import Worker

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gleanery.service.foundation.values import countries, hashing, json_text, timestamps
+from gleanery.service.foundation.values import countries, json_text, timestamps
 from gleanery.sessions.model import normalize_domain
 
 JSON_VALUES = st.recursive(
@@ -195,8 +195,8 @@ def test_depth_is_bounded() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_a_hash_depends_on_where_each_part_ends(parts: list[str]) -> None:
-    joined = hashing.hash_parts("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
-    assert (hashing.hash_parts(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
+    joined = json_text.hash_parts("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
+    assert (json_text.hash_parts(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
 
 
 # --- host names ---------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""What library, command and service share: version, errors, settings and spelling suggestions."""

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""The service: everything that needs ``gleanery[server]``. Only its commands and ASGI import it."""

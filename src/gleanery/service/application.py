@@ -17,19 +17,18 @@ from gleanery.service.api.reference.page import Description
 from gleanery.service.api.services import Capacity, Services
 from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.observability import logs, telemetry
-from gleanery.service.foundation.observability.metrics import SharedCounters
-from gleanery.service.foundation.observability.worker_metrics import (
+from gleanery.service.foundation.observability.metrics import (
     EXPIRED_RECORDS,
     EXPIRING_RECORDS,
+    SharedCounters,
 )
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security.vault import create_vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.http import ConnectionRegistry, Limits
-from gleanery.service.maintenance.clock_guard import SweepClock
-from gleanery.service.maintenance.sweep import Sweep, UsageStore
+from gleanery.service.maintenance.sweep import Sweep, SweepClock, UsageStore
 from gleanery.service.resources.access import console_sessions
 from gleanery.service.resources.access import operations as access
 from gleanery.service.resources.access.authentication import TokenAuthenticator, TokenUse

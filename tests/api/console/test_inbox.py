@@ -11,7 +11,7 @@ import pytest
 
 from gleanery.common.settings import Settings
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.resources.groups import waiting
+from gleanery.service.resources.groups import overview
 from gleanery.service.resources.sessions import summaries
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
@@ -181,7 +181,7 @@ def test_waiting_jobs_are_paged(client: Client, console: ConsoleClient) -> None:
 def test_large_numbers_are_not_counted(
     client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "MAX_COUNT", 3)
+    monkeypatch.setattr(overview, "MAX_COUNT", 3)
     client.store("group", *(output(number) for number in range(8)))
     review(client, "approved")
     client.store("group", *(changed(number) for number in range(1, 8)))

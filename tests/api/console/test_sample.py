@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.service.resources.reviews import console_sample
+from gleanery.service.resources.reviews import console as console_of_reviews
 from gleanery.service.resources.reviews.sample import SampledOutput
 from tests.support.api_examples import EXAMPLES
 from tests.support.console import PERSON, ConsoleClient
@@ -151,7 +151,7 @@ def test_a_sample_of_large_outputs_is_shorter(
     client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.store("group", *(output(n, data={"text": "x" * 400, "n": n}) for n in range(20)))
-    monkeypatch.setattr(console_sample, "MAX_BYTES", 5000)
+    monkeypatch.setattr(console_of_reviews, "MAX_BYTES", 5000)
     found = read(console)
     assert 1 <= len(found["sample"]) < 15
     assert found["outputs"] == 20
@@ -246,7 +246,7 @@ def test_the_work_for_an_output_grows_with_its_fields_only() -> None:
         changes = json.dumps([{"path": f"field{n}"} for n in range(0, fields, 2)]).encode()
         found = SampledOutput("changed", None, texts[1], texts[0], changes, 1, 1, b"")
         profile = cProfile.Profile()
-        profile.runcall(console_sample._compare, found, texts[1])
+        profile.runcall(console_of_reviews._compare, found, texts[1])
         return sum(entry.callcount for entry in profile.getstats())
 
     assert calls(4000) < 5 * calls(1000)

@@ -27,12 +27,14 @@ from gleanery.cli.service.command import (
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
 from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
-from gleanery.service.admin import organizations as admin
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.maintenance import storage_bytes
-from gleanery.service.resources.access import console_sessions, organizations
+from gleanery.service.maintenance import organization_removal, storage_bytes
+from gleanery.service.resources.access import (
+    console_sessions,
+    organizations,
+)
 from gleanery.service.resources.access.organizations import Counts, ListedToken, NewToken
 from gleanery.service.storage import usage
 from gleanery.service.storage.database import Database, Engine
@@ -131,7 +133,9 @@ def delete_organization(
     if not yes:
         _confirm(name, with_database(settings, partial(_count, name)))
     with progress_bars() as progress:
-        work = partial(admin.delete, settings, name, ignore_missing_files, progress)
+        work = partial(
+            organization_removal.delete_organization, settings, name, ignore_missing_files, progress
+        )
         counts = with_database(settings, work)
     typer.echo(f"Deleted the organization with {_describe(counts)}.")
 

@@ -12,7 +12,7 @@ An item passes up to three places. The items keep the order in which they were a
 3. **The disk** (``spool``). While the service does not respond, batches go to the ``Spool``. This
    run or the next one sends them before all later items. A kill loses none of them.
 
-Items that the service rejects leave the queue: ``rejected`` finds all of them, and keeps them in a
+Items that the service rejects leave the queue: ``sender`` finds all of them, and keeps them in a
 file.
 
 Each program uses the places that it needs:

@@ -19,7 +19,7 @@ from scrapy.utils.project import data_path
 
 from gleanery.client import PushReport
 from gleanery.client.queue.batches import in_batches
-from gleanery.client.queue.rejected import RejectedItems, items_are, plain_name, they_are
+from gleanery.client.queue.sender import RejectedItems, items_are, plain_name, they_are
 from gleanery.client.queue.spool import Spool
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder, OutputPusher
 from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries

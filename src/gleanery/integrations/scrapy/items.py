@@ -10,8 +10,7 @@ from itemadapter import ItemAdapter
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from gleanery.client import Client, Forbidden, NotFound
-from gleanery.client.queue.rejected import Pushed, push_lines
-from gleanery.client.queue.sender import PermanentFailure
+from gleanery.client.queue.sender import PermanentFailure, Pushed, push_lines
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 _FORBIDDEN = (

@@ -12,7 +12,7 @@ from scrapy.utils.project import data_path
 from gleanery.client import AsyncClient, Client
 from gleanery.client import NotConfigured as ClientNotConfigured
 from gleanery.client.queue.batches import MAX_ITEMS
-from gleanery.client.queue.rejected import RejectedItems
+from gleanery.client.queue.sender import RejectedItems
 from gleanery.client.queue.spool import Spool, spool_folder
 
 if TYPE_CHECKING:

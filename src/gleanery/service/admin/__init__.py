@@ -1,1 +1,1 @@
-"""Operator tasks outside the service: backups, keys, deletion of organizations, demo data."""
+"""Operator tasks outside the service: backup and restore, keys, demo data."""

@@ -12,7 +12,7 @@ from gleanery.common.settings import Settings
 from gleanery.service.admin import sample
 from gleanery.service.admin.sample import Deletion, Event, Review, Sample, Scrape, first_repriced
 from gleanery.service.foundation.blobs import open_blobs
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security import tokens

@@ -16,13 +16,16 @@ from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
 from gleanery.service.admin import archive
 from gleanery.service.admin.archive import DamagedArchive, Manifest, MemberReader
+from gleanery.service.admin.backup import BlobRecord, Snapshot
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.observability.progress import StartProgress
-from gleanery.service.foundation.security.vault import fingerprint, keys_from_text
+from gleanery.service.foundation.security.vault import (
+    create_private_folder,
+    fingerprint,
+    keys_from_text,
+)
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore as restored_database
-from gleanery.service.maintenance.snapshots import BlobRecord, Snapshot
 from gleanery.service.storage.engines import open_engine
 from gleanery.service.storage.sqlite.connections import (
     RESTORE_FOLDER,
@@ -43,7 +46,7 @@ class Restored(NamedTuple):
 
 def restore(settings: Settings, file: BinaryIO, name: str, progress: StartProgress) -> Restored:
     """Restore a backup into a data folder without a database; messages call the backup ``name``."""
-    new_folders = create_private(settings.data)
+    new_folders = create_private_folder(settings.data)
     try:
         return _restore_into(settings, file, name, progress)
     except SettingsError:
@@ -164,7 +167,7 @@ class _StagingArea:
         self.clear()  # leftover of a restore that was killed
         self._created_target_blobs = not self._target_blobs.exists()
         for folder in (self._folder, self._target_blobs, self.blobs):
-            create_private(folder)
+            create_private_folder(folder)
 
     def path_of(self, name: str) -> Path:
         """Return the path of a member of the archive; create the folder of a blob."""

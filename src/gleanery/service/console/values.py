@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from gleanery.service.foundation.values import field_paths
+from gleanery.service.foundation.values import json_text
 
 Node = list[Any]
 
@@ -73,8 +73,8 @@ def parse(text: bytes | memoryview) -> Any:
 def names_in_item(path: str) -> list[str]:
     """Return the names of a path in an item: ``$.tags.country`` is outside ``data``."""
     if path != _TAGS and not path.startswith((f"{_TAGS}.", f"{_TAGS}[")):
-        return ["data", *field_paths.names(path)]
-    return ["tags", *field_paths.names(path.removeprefix(_TAGS).removeprefix("."))]
+        return ["data", *json_text.names_of_path(path)]
+    return ["tags", *json_text.names_of_path(path.removeprefix(_TAGS).removeprefix("."))]
 
 
 def truncate(value: Any, limits: Limits = DETAILS) -> Node:

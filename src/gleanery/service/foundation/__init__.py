@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""What every part of the service uses: errors, values, models, security, scheduling, logs."""

@@ -1,6 +1,4 @@
-"""Types that the responses of several resources have."""
-
-# MERGED gleanery.models.inputs: The base of all inputs: strict types, and no unknown names.
+"""The base of all inputs, with strict types and no unknown names; and responses that many share."""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ from gleanery.service.foundation.errors import MORE_PROBLEMS
 
 DateTimeOut = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """Date-time in the one form that the API returns: ``YYYY-MM-DDTHH:MM:SSZ``."""
+ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
 _JSON_TYPES = ("object", "array", "string", "number", "boolean", "null")
 JsonValue = Annotated[
     Any, WithJsonSchema({"type": [*_JSON_TYPES], "additionalProperties": True, "items": {}})
@@ -145,6 +144,3 @@ def _unknown_names(model: type[Input], value: dict[str, Any]) -> Iterator[InitEr
 def _unknown_name(loc: tuple[str | int, ...], context: dict[str, Any]) -> InitErrorDetails:
     error = PydanticCustomError(UNKNOWN_NAME, "unknown {noun}", context)
     return InitErrorDetails(type=error, loc=loc, input=None)
-
-
-ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]

@@ -1,1 +1,1 @@
-"""Maintenance of the whole database: retention, clock guard, key rotation, snapshots, restore."""
+"""Work over several resources: sweep, retention, keys, restore, removal of organizations."""

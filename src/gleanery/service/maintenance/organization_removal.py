@@ -1,4 +1,4 @@
-"""Removal of a deleted organization: all its rows and blobs, in short transactions.
+"""Removal of an organization: the checks before it, and all its rows and blobs in short steps.
 
 The first transaction records the deletion and revokes the tokens. After that the organization
 cannot be used, and only the rest of the removal is possible. A process may still have a token in
@@ -15,10 +15,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from gleanery.service.foundation.blobs import Blobs
-from gleanery.service.foundation.observability.progress import Advance
+from gleanery.common.errors import SettingsError
+from gleanery.common.settings import Settings
+from gleanery.service.foundation.blobs import Blobs, open_blobs
+from gleanery.service.foundation.observability.progress import Advance, StartProgress
 from gleanery.service.foundation.security.tokens import COMMAND_LINE
+from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import organizations
+from gleanery.service.resources.access.organizations import Counts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.storage.database import Database, Engine, Transaction
@@ -144,6 +148,52 @@ ORDER BY finished_at DESC LIMIT {_WATCHED_DELETIONS}
 
 
 # --- the deletion -------------------------------------------------------------------------------
+
+
+async def delete_organization(
+    settings: Settings,
+    name: str,
+    ignore_missing_files: bool,
+    progress: StartProgress,
+    engine: Engine,
+) -> Counts:
+    """Delete an organization, or continue its deletion; return what was there."""
+    database = engine.for_tenant(await organizations.find(engine, name))
+    store = _open_store(settings)
+    is_its_store = await _check_store(settings, store, database, ignore_missing_files)
+    counts = await organizations.count_records(database)
+    await begin(database, timestamps.now())
+    total = counts.outputs + counts.files + counts.cookies + counts.local_storage
+    advance = progress("Deleting", total)
+    await remove(database, store, is_its_store, timestamps.now, advance)
+    return counts
+
+
+def _open_store(settings: Settings) -> Blobs | None:
+    """Open the store of files; None if its folder does not exist, which must not be created."""
+    folder = settings.blobs_folder
+    if folder is not None and not folder.is_dir():
+        return None
+    return open_blobs(settings.blobs_location)
+
+
+async def _check_store(
+    settings: Settings, store: Blobs | None, database: Database, ignore_missing_files: bool
+) -> bool:
+    """Return True if the store has files of the organization.
+
+    Reject a location without them: they would stay where they are.
+    """
+    keys = await blob_keys(database)
+    if store is not None and any(await asyncio.gather(*map(store.exists, keys))):
+        return True
+    if keys and not ignore_missing_files:
+        raise SettingsError(
+            f"The organization's files are not in {settings.blobs_location}: give the location "
+            "that the service uses with --blobs or GLEANERY_BLOBS. If the files are lost, give "
+            "--ignore-missing-files"
+        )
+    return False
 
 
 async def begin(database: Database, now: int) -> None:

@@ -13,7 +13,7 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import organization_removal
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.changes import feed
-from gleanery.service.resources.fields import scrapes
+from gleanery.service.resources.fields import job_statistics
 from gleanery.service.resources.files import records as file_records
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import bulk_jobs, mutations
@@ -91,7 +91,7 @@ async def _deletions(
     return [
         partial(idempotency.delete_expired, engine, now - _DAY),
         partial(leases.delete_expired, engine, now - _DAY),
-        partial(scrapes.delete_ended, engine, now),
+        partial(job_statistics.forget_deleted_of_ended_scrapes, engine, now),
         *await feed.pending_purges(engine, now - keep.tombstones * _DAY),
         *await log.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),

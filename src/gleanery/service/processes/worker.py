@@ -27,8 +27,7 @@ from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
 from gleanery.service.application import App, build_app
 from gleanery.service.foundation.observability import logs
-from gleanery.service.foundation.observability.metrics import SharedCounters
-from gleanery.service.foundation.observability.worker_metrics import CERTIFICATE_EXPIRY
+from gleanery.service.foundation.observability.metrics import CERTIFICATE_EXPIRY, SharedCounters
 from gleanery.service.http import HttpServer
 from gleanery.service.processes.certificates import Certificates, open_certificates
 from gleanery.service.processes.signals import exit_in_order, handle_signals

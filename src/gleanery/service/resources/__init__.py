@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""The resources of the API: one package each, with its operations, handlers, models and SQL."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gleanery.service.foundation.errors import Conflict
 from gleanery.service.foundation.values import json_text
 from gleanery.service.foundation.values.compression import ZSTD
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 
 _SELECT = """

@@ -34,11 +34,9 @@ from gleanery.service.foundation.observability.metrics import (
     Exposition,
     Histogram,
     Metric,
+    NodeMetrics,
     Sample,
     SharedCounters,
-)
-from gleanery.service.foundation.observability.worker_metrics import (
-    NodeMetrics,
     WorkerMetrics,
     observe_process,
 )

@@ -3,6 +3,8 @@
 The database never holds a key. The keys are in an environment variable, or in a file next to the
 SQLite database. Both may contain several keys, separated by white space. A rotation encrypts with
 the first one. The others decrypt the values that are not yet re-encrypted.
+
+Folders with secrets are private: only their owner can use them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,22 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gleanery.common.errors import SettingsError
-from gleanery.service.foundation.folders import create_private
+
+# --- private folders ----------------------------------------------------------------------------
+
+
+def create_private_folder(folder: Path) -> list[Path]:
+    """Create a folder and its missing parents, and return those that are new.
+
+    Existing folders keep their permissions.
+
+    ``Path.mkdir`` gives the permissions to the last folder only, and the umask decides the others.
+    """
+    missing = [path for path in (*reversed(folder.parents), folder) if not path.is_dir()]
+    for path in missing:
+        path.mkdir(mode=0o700, exist_ok=True)
+    return missing
+
 
 # --- storage of keys ----------------------------------------------------------------------------
 
@@ -60,7 +77,7 @@ class KeyFile:
         """
         if self._path.exists():
             return
-        create_private(self._path.parent)
+        create_private_folder(self._path.parent)
         temporary = self._write_temporary(secrets.token_hex(8), [_new_key()])
         with contextlib.suppress(FileExistsError):
             os.link(temporary, self._path)

@@ -1,1 +1,1 @@
-"""Value types without I/O: timestamps, host names, countries, media types, JSON text and hashes."""
+"""Values without I/O: JSON text with its hashes and paths, timestamps, countries, compression."""

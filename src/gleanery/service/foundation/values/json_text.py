@@ -1,13 +1,20 @@
-"""JSON text: strict parsing that loses no digits, compact writing and canonical hashes."""
+"""JSON text: strict parsing that loses no digits, compact writing, hashes and paths of fields.
+
+The hash of a value is over its canonical text. The hash of a record is over length-prefixed parts,
+so that it is clear where each part ends. A path names a field inside a value, such as
+``offer.price`` or ``images[0]``.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import reduce
+from hashlib import sha256
+from struct import Struct
 from typing import Any
 
 import orjson
@@ -39,6 +46,12 @@ _OBJECT_START = re.compile(rb"[ \t\r\n]*+\{")
 _decoder = json.JSONDecoder()
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ALL_BUT_BRACKETS_AND_NUL = _ALL_BUT_BRACKETS.replace(b"\0", b"")
+_pack_length = Struct(">Q").pack
+# A dollar sign at the start is for what is outside ``data``.
+_PLAIN_NAME = re.compile(r'[^\s.\[\]"\\$\x00-\x1f][^\s.\[\]"\\\x00-\x1f]*')
+_PATH_PART = re.compile(
+    rf'(?P<dot>\.)?(?:(?P<plain>{_PLAIN_NAME.pattern})|\[(?P<quoted>"(?:[^"\\]|\\.)*")\])'
+)
 
 
 class InvalidJson(ValueError):
@@ -318,7 +331,7 @@ def canonical(value: Any) -> bytes:
 
 def canonical_hash(value: Any) -> bytes:
     """Return the SHA-256 of the canonical text."""
-    return hashlib.sha256(canonical(value)).digest()
+    return sha256(canonical(value)).digest()
 
 
 def _normalize_numbers(value: Any) -> Any:
@@ -344,3 +357,51 @@ def _as_double(integer: int) -> Any:
     except OverflowError:
         return as_fragment(b"%d" % integer)
     return double if Decimal(repr(double)) == integer else as_fragment(b"%d" % integer)
+
+
+# --- hashes of records --------------------------------------------------------------------------
+
+
+def hash_parts(*parts: str | bytes | int) -> bytes:
+    """Return the SHA-256 of the length-prefixed parts: ("ab", "c") and ("a", "bc") differ."""
+    return sha256(b"".join(map(length_prefixed, parts))).digest()
+
+
+def length_prefixed(part: str | bytes | int) -> bytes:
+    """Encode a part after its length. Callers encode a prefix that many hashes share only once."""
+    text = part if isinstance(part, bytes) else str(part).encode()
+    return _pack_length(len(text)) + text
+
+
+# --- paths of fields ----------------------------------------------------------------------------
+
+
+def path_of_member(parent: str, name: str) -> str:
+    """Return the path of a member. An unusual name is quoted: ``["a.b"]``."""
+    if not _PLAIN_NAME.fullmatch(name):
+        return f"{parent}[{encode(name).decode()}]"
+    return f"{parent}.{name}" if parent else name
+
+
+def path_of_names(names: Iterable[str]) -> str:
+    """Return the path of a member of a member, and so on."""
+    return reduce(path_of_member, names, "")
+
+
+def path_of_element(parent: str, index: int) -> str:
+    """Return the path of an element of an array."""
+    return f"{parent}[{index}]"
+
+
+def names_of_path(path: str) -> list[str]:
+    """Return the names of a path of members. Raise ValueError if it is no such path."""
+    found: list[str] = []
+    at = 0
+    while at < len(path):
+        part = _PATH_PART.match(path, at)
+        if part is None or (part["dot"] is not None) != (at > 0 and part["quoted"] is None):
+            raise ValueError("must be the path of a field, such as offer.price")
+        quoted = part["quoted"]
+        found.append(part["plain"] if quoted is None else str(decode(quoted.encode())))
+        at = part.end()
+    return found

@@ -28,8 +28,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import msgspec
 
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, Overloaded, Unavailable
-from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
+from gleanery.service.foundation.security.vault import create_private_folder
 from gleanery.tables import ExportWriter, available_formats, open_export
 from gleanery.tables.export import ExportError
 
@@ -196,7 +196,7 @@ def _folder(data: Path) -> Iterator[Path]:
     """
     parent = data / "exports" if data.is_dir() else Path(tempfile.gettempdir(), "gleanery-exports")
     try:
-        create_private(parent)
+        create_private_folder(parent)
         _delete_abandoned(parent)
         folder, lock = _create_locked(parent)
     except OSError as error:

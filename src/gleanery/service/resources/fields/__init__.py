@@ -1,1 +1,4 @@
-"""Field statistics: which fields the outputs of a job have, how often, and with which values."""
+"""Field statistics: which fields the outputs of a job have, how often, and with which values.
+
+``recording`` explains how they work.
+"""

@@ -1,14 +1,27 @@
-"""Reads the stored statistics of jobs, without a lock."""
+"""Reads the stored statistics of jobs without a lock, sums them, and finds drift.
+
+Drift is a field that the newest scrape of a job fills more or less often than earlier ones.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from math import sqrt
+from operator import itemgetter
+from statistics import median
 from typing import NamedTuple
 
-from gleanery.service.resources.fields import scrapes
-from gleanery.service.resources.fields.documents import JobStatistics
-from gleanery.service.resources.fields.scrapes import Scrape
+from gleanery.service.resources.fields.job_fields import JobFields
+from gleanery.service.resources.fields.job_statistics import (
+    JobStatistics,
+    Scrape,
+    ScrapeRow,
+    StatisticsRow,
+    current_scrape,
+    decode_scrape,
+)
+from gleanery.service.resources.fields.shapes import UNFILLED_KINDS, UNLISTED, Names
 from gleanery.service.storage.database import Database, Row
 
 _JOBS = """
@@ -26,6 +39,14 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id > $3 AND job_id <= $4
 """
 _JOBS_PER_READ = 10  # each can have some megabytes of statistics
 _EVERY_JOB = 2**63 - 1
+_MAX_PATHS = 256  # fields that are shown
+# Data with ids as names of members can have millions of fields.
+_MAX_NAMES = 10_000
+_MIN_OUTPUTS = 50
+"""Scrapes with fewer outputs are not compared: their rates vary too much by chance."""
+_EARLIER_SCRAPES = 10
+_MIN_DIFFERENCE = 0.05
+_DEVIATIONS = 3
 
 
 class StoredJob(NamedTuple):
@@ -41,22 +62,20 @@ class StoredJob(NamedTuple):
 class StoredRows(NamedTuple):
     """Rows of one job, which take time to decode."""
 
-    job: Row
-    scrapes: Sequence[Row]
-
-    @property
-    def output_count(self) -> int:
-        count: int = self.job[2]
-        return count
+    job_id: int
+    name: str
+    output_count: int
+    statistics: StatisticsRow | None
+    scrapes: Sequence[ScrapeRow]
+    """Those that have ended."""
 
     def decode(self) -> StoredJob:
-        job_id, name, output_count, started_at, *_ = self.job
-        statistics = JobStatistics(job_id, None if started_at is None else self.job[3:])
-        found = [scrapes.decode(*row[1:]) for row in self.scrapes]
+        statistics = JobStatistics(self.job_id, self.statistics)
+        scrapes = [decode_scrape(row) for row in self.scrapes]
         if not statistics.is_new:
-            found.append(scrapes.current(statistics))
-        found.sort(key=lambda scrape: scrape.started_at, reverse=True)
-        return StoredJob(name, output_count, statistics, found)
+            scrapes.append(current_scrape(statistics))
+        scrapes.sort(key=lambda scrape: scrape.started_at, reverse=True)
+        return StoredJob(self.name, self.output_count, statistics, scrapes)
 
 
 async def read_jobs(
@@ -66,15 +85,119 @@ async def read_jobs(
     after, until = (0, _EVERY_JOB) if job_id is None else (job_id - 1, job_id)
     key = (database.organization_id, group_id)
     while rows := await database.read_large(_JOBS, *key, after, until, _JOBS_PER_READ):
-        job_range = (after, rows[-1][0])
-        by_job = _by_job(await database.read_large(_SCRAPES, *key, *job_range))
-        for row in rows:
-            yield StoredRows(row, by_job[row[0]])
-        after = rows[-1][0]
+        last = rows[-1][0]
+        scrapes = _by_job(await database.read_large(_SCRAPES, *key, after, last))
+        for found_id, name, output_count, started_at, *columns in rows:
+            statistics = None if started_at is None else StatisticsRow(started_at, *columns)
+            yield StoredRows(found_id, name, output_count, statistics, scrapes[found_id])
+        after = last
 
 
-def _by_job(rows: Iterable[Row]) -> Mapping[int, list[Row]]:
-    by_job = defaultdict[int, list[Row]](list)
-    for row in rows:
-        by_job[row[0]].append(row)
+def _by_job(rows: Iterable[Row]) -> Mapping[int, list[ScrapeRow]]:
+    by_job = defaultdict[int, list[ScrapeRow]](list)
+    for job_id, *columns in rows:
+        by_job[job_id].append(ScrapeRow(*columns))
     return by_job
+
+
+# --- sums over jobs -----------------------------------------------------------------------------
+
+
+class FieldCounts(NamedTuple):
+    """A field, and the number of outputs in which it has each kind."""
+
+    names: Names
+    kinds: Counter[str]
+
+    @property
+    def filled(self) -> int:
+        return sum(count for kind, count in self.kinds.items() if kind not in UNFILLED_KINDS)
+
+
+class Summary:
+    """The fields of outputs, of one job or of several."""
+
+    def __init__(self) -> None:
+        self.outputs = 0
+        """All outputs, including those that are not counted."""
+        self.counted = 0
+        """Outputs whose fields are known. The rates refer to them."""
+        self.kinds = defaultdict[Names, Counter[str]](Counter)
+        self.has_unknown_fields = False
+        """True if there are outputs with fields about which nothing is known."""
+
+    def add_job(self, fields: JobFields) -> None:
+        """Add the outputs of a job."""
+        counts = (
+            (field.names, {name: kind.output_count for name, kind in field.kinds.items()})
+            for field in fields.listed
+        )
+        self._add(fields.counted, counts)
+
+    def add_scrape(self, scrape: Scrape) -> None:
+        """Add the outputs that a scrape has seen."""
+        self._add(scrape.counted, scrape.fields)
+        self.add_unknown(scrape.outputs - scrape.counted)
+
+    def _add(self, outputs: int, fields: Iterable[tuple[Names, Mapping[str, int]]]) -> None:
+        """Add outputs by field, the most frequent fields first."""
+        self.outputs += outputs
+        self.counted += outputs
+        for names, kinds in sorted(fields, key=lambda field: -sum(field[1].values())):
+            filled = {kind: count for kind, count in kinds.items() if count > 0}
+            if names == UNLISTED.names:
+                self.has_unknown_fields = self.has_unknown_fields or bool(filled)
+            elif filled and (names in self.kinds or len(self.kinds) < _MAX_NAMES):
+                self.kinds[names].update(filled)
+
+    def add_unknown(self, count: int) -> None:
+        """Add outputs that are not counted: an older program has stored them."""
+        self.outputs += count
+        self.has_unknown_fields = self.has_unknown_fields or count > 0
+
+    def fields(self) -> list[FieldCounts]:
+        """Return the fields by name; if they are too many, those that most outputs have."""
+        most = sorted(self.kinds.items(), key=lambda item: (-item[1].total(), item[0]))
+        return [FieldCounts(*item) for item in sorted(most[:_MAX_PATHS], key=itemgetter(0))]
+
+    def rate(self, filled: int) -> float:
+        return round(filled / self.counted, 4) if self.counted else 0.0
+
+    def fill_rates(self) -> dict[Names, float]:
+        """Return the rate of every field, including those that are not shown."""
+        fields = (FieldCounts(*item) for item in self.kinds.items())
+        return {field.names: self.rate(field.filled) for field in fields}
+
+
+# --- drift --------------------------------------------------------------------------------------
+
+
+class FieldDrift(NamedTuple):
+    """A field with its usual rate and its rate in the newest scrape."""
+
+    names: Names
+    before: float
+    now: float
+
+
+def find_drift(scrapes: Sequence[Summary]) -> list[FieldDrift]:
+    """Compare the newest scrape with the median of earlier ones, which follow it."""
+    compared = [scrape for scrape in scrapes if scrape.counted >= _MIN_OUTPUTS]
+    if not compared or compared[0] is not scrapes[0] or len(compared) < 2:
+        return []
+    newest, *earlier = compared[: 1 + _EARLIER_SCRAPES]
+    now = newest.fill_rates()
+    rates = [scrape.fill_rates() for scrape in earlier]
+    names = sorted(now.keys() | {name for each in rates for name in each})
+    before = {name: round(median(each.get(name, 0.0) for each in rates), 4) for name in names}
+    return [
+        FieldDrift(name, before[name], now.get(name, 0.0))
+        for name in names
+        if _departs(before[name], now.get(name, 0.0), newest.counted)
+    ]
+
+
+def _departs(before: float, now: float, outputs: int) -> bool:
+    """Return True if chance is not a likely reason for the difference."""
+    deviation = sqrt(before * (1 - before) / outputs)
+    return abs(now - before) > max(_MIN_DIFFERENCE, _DEVIATIONS * deviation)

@@ -1,6 +1,52 @@
 """Counts the outputs that a batch stores, and subtracts those that are replaced or deleted.
 
-Both run under the group's lock, in the transaction that changes the outputs.
+Theory of operation
+===================
+
+Everything here runs under the group's lock, in the transaction that changes the outputs. So the
+statistics and the outputs always agree. The reasons are in
+``docs/decisions/0154-field-statistics-are-counts-of-fields.md`` and in the records 0155 and 0156.
+
+States of an output:
+
+- not counted: ``outputs.fields`` is NULL. An older program has stored it.
+- counted: ``outputs.fields`` is a bitmap of slots. The row of its job counts it in each slot.
+- seen: it is counted, and its last scrape is not before the start of the current scrape. The
+  counts of the current scrape contain it as well.
+- deleted in the scrape: it was seen and then deleted. ``deleted_in_scrape`` keeps its bitmap, and
+  the counts of the current scrape still contain it.
+
+States of a scrape: it begins with the first batch after a pause, it is current while batches
+follow, and it has ended after a pause of ``IDLE``. Nothing happens at that moment. The next batch
+of the job stores it in ``job_scrapes`` and begins a new one.
+
+States of a slot: free, then used by one kind of one field, then free again. Only
+``JobStatistics.forget_unused`` frees it, when no output is counted in it.
+
+Invariants:
+
+- The count of a slot is the number of outputs of the job whose bitmap has the slot.
+- The same holds for the current scrape and its seen outputs, those that were deleted included.
+- A value is parsed once, when it is stored. To subtract an output needs only its bitmap.
+- The result does not depend on how the outputs are divided into batches.
+- If the fields of a job are too many, the others share the slot of ``UNLISTED``.
+
+Call tree::
+
+    record                            a batch
+        job_statistics.load           one row per job; short columns if nothing has changed
+        job_statistics.begin_scrapes  ends the last scrape if there was a pause
+        _count_unchanged              adds bitmaps to the scrapes that have not seen them
+        _JobChanges.steps             for each job with changed outputs, with pauses
+            _count                    moves each output from its old bitmap to its new one
+                _add_shape            finds the slots of a shape; makes room once per batch
+                change_example        keeps a few outputs per field as examples
+            _collect_measures         gathers numbers and lengths by field
+            _flush                    adds the moves to the counts of the job and of its scrape
+            _add_measures             widens the ranges
+        job_statistics.save
+    subtract                          deleted outputs
+        job_statistics.load, keep_deleted, save
 """
 
 from __future__ import annotations
@@ -12,10 +58,18 @@ from operator import or_
 from time import monotonic
 from typing import NamedTuple, Protocol
 
-from gleanery.service.resources.fields import documents, scrapes
-from gleanery.service.resources.fields.documents import JobStatistics, SlotCounts
-from gleanery.service.resources.fields.ranges import Range, Source, add_measures
-from gleanery.service.resources.fields.shapes import UNLISTED, Column, FieldTable, ValueFields
+from gleanery.service.resources.fields import job_statistics
+from gleanery.service.resources.fields.job_fields import SlotCounts
+from gleanery.service.resources.fields.job_statistics import JobStatistics
+from gleanery.service.resources.fields.shapes import (
+    UNLISTED,
+    Column,
+    FieldTable,
+    Range,
+    Source,
+    ValueFields,
+    add_measures,
+)
 from gleanery.service.storage.group_lock import LockedGroup
 
 _OUTPUTS_PER_STEP = 100
@@ -74,13 +128,15 @@ async def record(
     for change in changes:
         by_job[change[0].job_id].append(change)
     others = {output.job_id for output in unchanged} - by_job.keys()
-    jobs = await documents.load(locked, by_job.keys(), others)
-    await scrapes.begin(locked, jobs.values())
+    jobs = await job_statistics.load(locked, by_job.keys(), others)
+    await job_statistics.begin_scrapes(locked, jobs.values())
     _count_unchanged(jobs, unchanged)
     for job_id, of_job in by_job.items():
         await _record_changes(locked, jobs[job_id], of_job, table)
-    await scrapes.forget_deleted(locked, [job for job in jobs.values() if job.forgets_deleted])
-    await documents.save(locked, jobs.values())
+    await job_statistics.forget_deleted(
+        locked, [job for job in jobs.values() if job.forgets_deleted]
+    )
+    await job_statistics.save(locked, jobs.values())
 
 
 def _count_unchanged(jobs: Mapping[int, JobStatistics], outputs: Iterable[UnchangedOutput]) -> None:
@@ -105,7 +161,7 @@ async def _record_changes(
     locked: LockedGroup, job: JobStatistics, changes: Sequence[Change], table: FieldTable
 ) -> None:
     new = [output.identity for output, _ in changes if output.fields is None]
-    recorded = _JobChanges(job, table, await scrapes.take_deleted(locked, job, new))
+    recorded = _JobChanges(job, table, await job_statistics.take_deleted(locked, job, new))
     paused_at = 0.0
     for _ in recorded.steps(changes):
         if monotonic() - paused_at > _SECONDS_PER_PAUSE:
@@ -281,20 +337,20 @@ async def subtract(
     for output in deleted:
         if output.fields is not None:
             by_job[output.job_id].append(output)
-    jobs = await documents.load(locked, by_job)
+    jobs = await job_statistics.load(locked, by_job)
     for job_id, outputs in by_job.items():
         job = jobs[job_id]
         job.values_changed = True
         job.fields.change_counts(_negative(outputs))
         job.fields.remove_examples(output.identity for output in outputs)
-        if scrapes.has_ended(locked, job):
+        if job_statistics.scrape_has_ended(locked, job):
             continue
         seen = [output for output in outputs if output.last_scraped_at >= job.started_at]
         if is_bulk:
             job.seen.change(_negative(seen))
         else:
-            await scrapes.keep_deleted(locked, job, seen)
-    await documents.save(locked, jobs.values())
+            await job_statistics.keep_deleted(locked, job, seen)
+    await job_statistics.save(locked, jobs.values())
 
 
 def _negative(outputs: Iterable[DeletedOutput]) -> SlotCounts:

@@ -14,12 +14,11 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
-from gleanery.service.foundation.values import field_paths
+from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.fields import reading
-from gleanery.service.resources.fields.documents import CountedField, JobFields
-from gleanery.service.resources.fields.ranges import Range, decode_source, readable
+from gleanery.service.resources.fields.job_fields import CountedField, JobFields
 from gleanery.service.resources.fields.reading import StoredJob, StoredRows
-from gleanery.service.resources.fields.shapes import Column, Names
+from gleanery.service.resources.fields.shapes import Column, Names, Range, decode_source, readable
 from gleanery.service.storage.database import Database
 
 _CURRENT = """
@@ -97,7 +96,7 @@ class _RareField(NamedTuple):
 
     @property
     def text(self) -> str:
-        return f"{field_paths.of_names(self.names)} is {_in_words(self.kind)}"
+        return f"{json_text.path_of_names(self.names)} is {_in_words(self.kind)}"
 
 
 def _rare_fields(fields: JobFields) -> Iterator[_Candidate]:
@@ -205,7 +204,7 @@ def _distance(range_: Range, is_largest: bool) -> int:
 
 
 def _describe_extreme(column: Column, range_: Range, is_largest: bool) -> str:
-    path = field_paths.of_names(column.names)
+    path = json_text.path_of_names(column.names)
     extreme = readable(range_.max if is_largest else range_.min)
     if column.is_length:
         adjective = "long" if is_largest else "short"

@@ -9,7 +9,7 @@ from gleanery.service.foundation import blobs
 from gleanery.service.foundation.errors import NotFound, Unavailable, no_file
 from gleanery.service.foundation.field_types import FILE_ID_PATTERN
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.files.models import StoredFile
 from gleanery.service.storage.database import Database, Engine, Transaction
 

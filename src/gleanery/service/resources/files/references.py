@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gleanery.service.foundation.values import json_text, timestamps
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.files.models import FileIn, FileOut
 from gleanery.service.resources.files.records import COLUMNS, ID_BYTES, File, url_etag_hash
 from gleanery.service.storage.group_lock import LockedGroup

@@ -1,19 +1,23 @@
-"""The list of groups: settings, jobs and counts, and the deletion of groups and jobs."""
+"""The list of groups with settings, jobs and counts; new settings; deletion of groups and jobs."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.service.foundation.errors import no_group, no_job
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import json_text, timestamps
-from gleanery.service.resources.groups.models import GroupSettingsOut, JobOut
-from gleanery.service.resources.outputs import bulk_jobs
+from gleanery.service.resources.audit import log
+from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.groups.models import GroupSettings, GroupSettingsOut, JobOut
+from gleanery.service.resources.outputs import bulk_jobs, ingest
 from gleanery.service.resources.reviews import reading
 from gleanery.service.resources.sessions import local_storage
-from gleanery.service.storage import paging
+from gleanery.service.storage import group_lock, paging
 from gleanery.service.storage.database import Database, Row, indexed
 from gleanery.service.storage.group_lock import (
     DEFAULT_KEEP_DAYS,
@@ -279,3 +283,66 @@ async def delete_group(database: Database, group: str, clock: Clock, actor: Acto
         return locked.output_count
 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)
+
+
+# --- changes of settings ------------------------------------------------------------------------
+
+_SETTINGS = ("display_name", "key_fields", "schema", "retain_days", "keep_versions", "keep_days")
+_DEFAULT_SETTINGS = (None, None, None, None, DEFAULT_KEEP_VERSIONS, DEFAULT_KEEP_DAYS)
+_READ_SETTINGS = f"SELECT {', '.join(_SETTINGS)} FROM groups WHERE organization_id = $1 AND id = $2"
+_SAVE_SETTINGS = """
+UPDATE groups
+SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0,
+    keep_versions = $7, keep_days = $8
+WHERE organization_id = $1 AND id = $2
+"""
+_Values = tuple[str | int | None, ...]
+
+
+async def set_group(
+    database: Database,
+    validator: SchemaValidator,
+    group: str,
+    settings: GroupSettings,
+    clock: Clock,
+    actor: Actor,
+) -> None:
+    """Replace the settings of a group, which is created if it does not exist."""
+    key_fields = None if settings.key_fields is None else _encode_ascii(settings.key_fields)
+    schema = None if settings.schema_ is None else _encode_ascii(settings.schema_)
+    await ingest.check_schema(validator, database.organization_id, schema)
+    limits = (settings.retain_days, settings.keep_versions, settings.keep_days)
+    values = (settings.display_name, key_fields, schema, *limits)
+
+    async def save(locked: LockedGroup) -> bool:
+        group_key = (locked.organization_id, locked.group_id)
+        [before] = await locked.transaction.fetch(_READ_SETTINGS, *group_key)
+        await locked.transaction.fetch(_SAVE_SETTINGS, *group_key, *values)
+        await _audit_settings(locked, _changed_settings(tuple(before), values), actor)
+        return True
+
+    # Waits for a bulk job: the end of a removal would delete settings that are saved before it.
+    await bulk_jobs.run_and_finish_bulk_job(database, group, clock, save, group_lock.lock_or_create)
+
+
+def _encode_ascii(value: object) -> str:
+    """Encode as ASCII, so that NUL stays an escape; PostgreSQL cannot store NUL in text."""
+    return json.dumps(value)
+
+
+def _changed_settings(before: _Values, after: _Values) -> list[str]:
+    """Return the names of the settings that differ."""
+    pairs = zip(_with_defaults(before), _with_defaults(after), strict=True)
+    return [name for name, (old, new) in zip(_SETTINGS, pairs, strict=True) if old != new]
+
+
+def _with_defaults(values: _Values) -> list[str | int | None]:
+    pairs = zip(values, _DEFAULT_SETTINGS, strict=True)
+    return [default if value is None else value for value, default in pairs]
+
+
+async def _audit_settings(locked: LockedGroup, changed: list[str], actor: Actor) -> None:
+    """Append an entry. Scrapers repeat their settings at each start, which changes nothing."""
+    if changed:
+        about = AuditAbout(group_id=locked.name, settings=changed)
+        await log.append(locked.transaction, actor, locked.now, "set_group", about)

@@ -9,9 +9,9 @@ from gleanery.service.api.context import AnyContext, RequestContext
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.field_types import MAX_INT64, Text, WholeNumber
 from gleanery.service.foundation.models import Query
-from gleanery.service.foundation.values import field_paths
+from gleanery.service.foundation.values import json_text
 from gleanery.service.foundation.values.json_text import encode
-from gleanery.service.resources.fields.overview import read_fill_rate
+from gleanery.service.resources.fields.reports import read_fill_rate
 from gleanery.service.resources.groups import overview
 from gleanery.service.resources.groups.console_inbox import (
     MAX_PATH,
@@ -110,7 +110,7 @@ async def _fill_rate(context: AnyContext, group_id: int) -> FillRateOut | None:
     found = await read_fill_rate(context.database, context.services.computations, group_id)
     if found is None:
         return None
-    path = field_paths.of_names(found.lowest_path)[:MAX_PATH]
+    path = json_text.path_of_names(found.lowest_path)[:MAX_PATH]
     return FillRateOut(mean=round(found.mean, 4), lowest=found.lowest, lowest_path=path)
 
 

@@ -9,13 +9,13 @@ from gleanery.service.api.context import AnyContext, RequestContext
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.field_types import Text
 from gleanery.service.foundation.models import Query
-from gleanery.service.foundation.values import field_paths, timestamps
+from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access.console_login import grant_of
-from gleanery.service.resources.fields import overview
-from gleanery.service.resources.fields.overview import DriftingJob, JobPosition
-from gleanery.service.resources.groups import waiting
-from gleanery.service.resources.groups.waiting import BoundedCount, LatestReview, WaitingJob
+from gleanery.service.resources.fields import reports
+from gleanery.service.resources.fields.reports import DriftingJob, JobPosition
+from gleanery.service.resources.groups import overview
+from gleanery.service.resources.groups.overview import BoundedCount, LatestReview, WaitingJob
 from gleanery.service.resources.sessions import summaries
 
 _JOBS = 25
@@ -138,8 +138,8 @@ async def console_inbox(context: RequestContext[InboxQuery, None]) -> Response:
 
 
 async def _waiting(context: RequestContext[InboxQuery, None]) -> WaitingJobs:
-    after = waiting.Position(*_numbers(context.query.after))
-    page = await waiting.list_waiting(context.database, after, _JOBS)
+    after = overview.Position(*_numbers(context.query.after))
+    page = await overview.list_waiting(context.database, after, _JOBS)
     jobs = [_to_job(context, job) for job in page.jobs]
     return WaitingJobs(jobs=jobs, next=_text(page.next_position))
 
@@ -204,7 +204,7 @@ async def _sessions(context: AnyContext) -> ExpiringSessions:
 
 async def console_inbox_drift(context: RequestContext[InboxQuery, None]) -> Response:
     services, after = context.services, JobPosition(*_numbers(context.query.after))
-    page = await overview.find_drifting_jobs(
+    page = await reports.find_drifting_jobs(
         context.database, services.computations, after, services.clock()
     )
     jobs = [_to_drift(job) for job in page.jobs]
@@ -213,7 +213,7 @@ async def console_inbox_drift(context: RequestContext[InboxQuery, None]) -> Resp
 
 def _to_drift(job: DriftingJob) -> DriftingJobOut:
     fields = [
-        DriftOut(path=field_paths.of_names(names)[:MAX_PATH], before=before, now=now)
+        DriftOut(path=json_text.path_of_names(names)[:MAX_PATH], before=before, now=now)
         for names, before, now in job.drift[:_SHOWN_FIELDS]
     ]
     return DriftingJobOut(

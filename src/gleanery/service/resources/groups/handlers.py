@@ -10,11 +10,11 @@ from gleanery.service.api.context import (
     limits_of,
 )
 from gleanery.service.api.response import Response
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values.json_text import encode
-from gleanery.service.resources.fields.fields import read_fields
-from gleanery.service.resources.groups import catalog, settings
+from gleanery.service.resources.fields.reports import read_fields
+from gleanery.service.resources.groups import catalog
 from gleanery.service.resources.groups.models import (
     FieldsQuery,
     GroupQuery,
@@ -41,7 +41,7 @@ async def get_group(context: RequestContext[GroupQuery, None]) -> Response:
 
 async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
     services, name = context.services, context.path["group_id"]
-    await settings.set_group(
+    await catalog.set_group(
         context.database,
         services[SchemaValidator],
         name,

@@ -1,6 +1,4 @@
-"""Bodies and queries about groups."""
-
-# MERGED gleanery.models.responses.groups: Responses about groups and their jobs.
+"""What clients send and receive about groups and their jobs."""
 
 from __future__ import annotations
 

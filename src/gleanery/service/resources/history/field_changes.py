@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
-from gleanery.service.foundation.values import field_paths, json_text
+from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.files.references import with_markers
 from gleanery.service.resources.history.entries import Version
 from gleanery.service.resources.history.models import FieldChange
@@ -121,10 +121,10 @@ def _may_differ(before: Any, after: Any) -> bool:
 def _join(path: str, part: _Part) -> str | None:
     """Return the path of a member or an element; None if it is too long."""
     if isinstance(part, int):
-        return field_paths.element(path, part)
+        return json_text.path_of_element(path, part)
     if len(path) + len(part) > MAX_PATH_LENGTH:
         return None
-    return field_paths.member(path, part)
+    return json_text.path_of_member(path, part)
 
 
 def _is_equal(before: Any, after: Any) -> bool:

@@ -32,7 +32,7 @@ from gleanery.service.foundation.errors import (
 )
 from gleanery.service.foundation.field_types import MAX_INT64
 from gleanery.service.foundation.values import json_text
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.fields.shapes import FieldTable
 from gleanery.service.resources.outputs.elements import (
     IdentityFields,

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TypeVar
 
 from gleanery.service.foundation.errors import NotFound
-from gleanery.service.resources.fields.removal import delete_of_jobs
+from gleanery.service.resources.fields.job_statistics import delete_of_jobs
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import mutations
 from gleanery.service.resources.sessions import local_storage

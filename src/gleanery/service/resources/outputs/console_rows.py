@@ -30,7 +30,7 @@ from gleanery.service.foundation.field_types import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.service.foundation.values import countries, field_paths
+from gleanery.service.foundation.values import countries, json_text
 from gleanery.service.foundation.values.json_text import decode, encode
 from gleanery.service.resources.files.references import escape_markers
 from gleanery.service.resources.history.field_changes import FieldReader, Update
@@ -223,7 +223,7 @@ def _find_usual(data: Sequence[dict[str, Any]]) -> list[GridColumn]:
         if kinds[names] in _BONUS and sum(map(len, names)) <= _MAX_USUAL_PATH
     }
     best = nlargest(_USUAL_COLUMNS, ranks, lambda names: ranks[names])
-    return [GridColumn(path=field_paths.of_names(names), kind=kinds[names]) for names in best]
+    return [GridColumn(path=json_text.path_of_names(names), kind=kinds[names]) for names in best]
 
 
 def _fields(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from gleanery.service.foundation.field_types import check_name
 from gleanery.service.foundation.models import custom_error
 from gleanery.service.foundation.values import countries, json_text
-from gleanery.service.foundation.values.hashing import hash_parts, length_prefixed
+from gleanery.service.foundation.values.json_text import hash_parts, length_prefixed
 from gleanery.service.resources.fields.shapes import ValueFields
 from gleanery.service.resources.files.models import FileIn
 from gleanery.service.resources.files.references import FileReference, encode_reference

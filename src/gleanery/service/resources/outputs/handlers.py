@@ -13,7 +13,7 @@ from gleanery.service.api.response import Response
 from gleanery.service.api.services import Services
 from gleanery.service.foundation.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
 from gleanery.service.foundation.field_types import GivenTime
-from gleanery.service.foundation.json_schema.validator import SchemaValidator
+from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.files.links import with_links, with_local_links

@@ -26,7 +26,7 @@ from gleanery.service.foundation.errors import (
     ReferenceNotFound,
     ValidationSuspended,
 )
-from gleanery.service.foundation.json_schema.validator import (
+from gleanery.service.foundation.json_schema import (
     InvalidSchema,
     SchemaSuspended,
     SchemaTooCostly,

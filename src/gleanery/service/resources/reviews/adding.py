@@ -1,8 +1,12 @@
-"""Adding a review: an append-only history per job, and its effect on the job's outputs."""
+"""Adding a review: an append-only history per job, and its effect on the job's outputs.
+
+A review is about the whole job, or about outputs that it names.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -11,19 +15,20 @@ from gleanery.service.foundation.errors import (
     InvalidRequest,
     NotFound,
     ReviewedStateLost,
+    first_problems,
 )
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import json_text
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.outputs import bulk_jobs
+from gleanery.service.resources.outputs import bulk_jobs, mutations
+from gleanery.service.resources.outputs.elements import parse_output_id
 from gleanery.service.resources.outputs.positions import Position
-from gleanery.service.resources.reviews import named_outputs
-from gleanery.service.resources.reviews.models import AddedReview, FindingOut, ReviewIn
+from gleanery.service.resources.reviews.models import AddedReview, FindingIn, FindingOut, ReviewIn
 from gleanery.service.resources.reviews.reading import to_response
-from gleanery.service.storage import group_lock, metadata
-from gleanery.service.storage.database import Database, indexed
+from gleanery.service.storage import group_lock, metadata, paging
+from gleanery.service.storage.database import Database, Row, indexed
 from gleanery.service.storage.group_lock import LockedGroup
 from gleanery.service.storage.idempotency import IdempotentRequest
 
@@ -56,6 +61,11 @@ SELECT min(CASE WHEN version_seq > $4 THEN version_seq END), count(*) FROM (
 """,
     outputs="outputs_by_job",
 )
+# The plus signs prevent planners from scanning the whole group to find one identity in it.
+_FIND_OUTPUTS = """
+SELECT identity, version_seq, octet_length(item) FROM outputs
+WHERE organization_id = $1 AND +group_id = $2 AND +job_id = $3 AND identity = $4
+"""
 # The bulk job that a status starts. Other statuses leave the outputs as they are.
 _BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
     "approved": "approve",
@@ -115,7 +125,7 @@ class _Job(NamedTuple):
 
 async def _append(locked: LockedGroup, review: ReviewIn, actor: Actor) -> AddedReview:
     job = await _find_job(locked, review)
-    await named_outputs.check_findings(locked, job.id, review.findings or ())
+    await _check_findings(locked, job.id, review.findings or ())
     skipped = None
     if review.output_ids is None:
         await _apply_to_job(locked, review, job)
@@ -163,10 +173,10 @@ async def _apply_to_outputs(
     locked: LockedGroup, output_ids: list[str], review: ReviewIn, job: _Job
 ) -> list[str]:
     """Apply the review to these outputs. Return those that have a later value."""
-    later = await named_outputs.find_later(locked, job.id, output_ids, job.as_of)
+    later = await _find_later(locked, job.id, output_ids, job.as_of)
     kind = _BULK_JOB_OF_STATUS.get(review.status)
     if kind is not None:
-        await named_outputs.set_approval(locked, output_ids, kind == "approve", job.as_of)
+        await _set_approval(locked, output_ids, kind == "approve", job.as_of)
     return later
 
 
@@ -221,3 +231,70 @@ def _findings(review: ReviewIn) -> list[FindingOut]:
 def _as_text(value: list[str] | list[FindingOut] | None) -> str | None:
     """Return an array as JSON text, as a client gets it."""
     return None if value is None else json_text.encode(value).decode()
+
+
+# --- the outputs that a review names ------------------------------------------------------------
+
+
+async def _check_findings(locked: LockedGroup, job_id: int, findings: Sequence[FindingIn]) -> None:
+    """Raise InvalidRequest if a finding is about an output that the job does not have."""
+    known = await _find_outputs(locked, job_id, (finding.output_id for finding in findings))
+    _reject_unknown(
+        _unknown("findings", str(position), "output_id")
+        for position, finding in enumerate(findings)
+        if finding.output_id not in known
+    )
+
+
+async def _find_later(
+    locked: LockedGroup, job_id: int, output_ids: Sequence[str], as_of: int | None
+) -> list[str]:
+    """Return the outputs whose values were stored after ``as_of``.
+
+    Raise InvalidRequest if the job lacks an output, or if all together are too large.
+    """
+    known = await _find_outputs(locked, job_id, output_ids)
+    _reject_unknown(
+        _unknown("output_ids", str(position))
+        for position, output_id in enumerate(output_ids)
+        if output_id not in known
+    )
+    _check_size([known[output_id][2] for output_id in output_ids])
+    return [one for one in output_ids if as_of is not None and known[one][1] > as_of]
+
+
+async def _set_approval(
+    locked: LockedGroup, output_ids: Sequence[str], approved: bool, as_of: int | None
+) -> None:
+    identities = [parse_output_id(output_id) for output_id in output_ids]
+    position = locked.last_seq if as_of is None else as_of
+    await mutations.approve_outputs(locked, identities, approved, position)
+
+
+async def _find_outputs(
+    locked: LockedGroup, job_id: int, output_ids: Iterable[str]
+) -> dict[str, Row]:
+    identities = {parse_output_id(output_id) for output_id in output_ids}
+    job_key = (locked.organization_id, locked.group_id, job_id)
+    rows = await locked.transaction.fetch_by_keys(identities, _FIND_OUTPUTS, *job_key)
+    return {row[0].hex(): row for row in rows}
+
+
+def _unknown(*loc: str) -> ErrorDetail:
+    msg = "The job has no output with this output_id"
+    return ErrorDetail(("body", *loc), msg, "unknown_output")
+
+
+def _reject_unknown(problems: Iterable[ErrorDetail]) -> None:
+    unknown = [*problems]
+    if unknown:
+        raise InvalidRequest(*first_problems(unknown))
+
+
+def _check_size(sizes: Sequence[int]) -> None:
+    """Raise InvalidRequest if one transaction would change too many bytes."""
+    count = paging.count_fitting(sizes, mutations.MAX_BYTES)
+    if count < len(sizes):
+        limit = mutations.MAX_BYTES // 1024**2
+        msg = f"The outputs up to this one have more than {limit} MiB: send fewer in each review"
+        raise InvalidRequest(ErrorDetail(("body", "output_ids", str(count)), msg, "too_large"))

@@ -23,16 +23,7 @@ async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Resp
 
 async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) -> Response:
     query = context.query
-    seed = secrets.token_hex(8) if query.seed is None else query.seed
-    found = await sample.read_sample(
-        context.database,
-        context.services.computations,
-        context.path["group_id"],
-        query.job_id,
-        seed,
-        query.size,
-        context.services.settings.max_page_bytes,
-    )
+    seed, found = await read_sample(context, query.job_id, query.seed, query.size)
     start = b'{"seed":%s,"job_id":%s,"cursor":%d,"outputs":%d,"sample":[' % (
         encode(seed),
         encode(query.job_id),
@@ -41,6 +32,24 @@ async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) ->
     )
     elements = [await _render(context, output) for output in found.outputs]
     return Response(start, more=(b",".join(elements), b"]}"))
+
+
+async def read_sample(
+    context: AnyContext, job: str, seed: str | None, size: int, as_of: int | None = None
+) -> tuple[str, sample.Sample]:
+    """Read a sample of a job of the request's group. Return its seed, which may be new."""
+    seed = secrets.token_hex(8) if seed is None else seed
+    found = await sample.read_sample(
+        context.database,
+        context.services.computations,
+        context.path["group_id"],
+        job,
+        seed,
+        size,
+        context.services.settings.max_page_bytes,
+        as_of,
+    )
+    return seed, found
 
 
 async def _render(context: AnyContext, output: sample.SampledOutput) -> bytes:

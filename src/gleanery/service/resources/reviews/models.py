@@ -1,6 +1,4 @@
-"""Bodies and queries about reviews and their samples."""
-
-# MERGED gleanery.models.responses.reviews: Responses about reviews and their samples.
+"""What clients send and receive about reviews and their samples."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
+from gleanery.service.console.values import Node
 from gleanery.service.foundation.field_types import (
     MAX_INT64,
     Cursor,
@@ -22,6 +21,9 @@ from gleanery.service.foundation.field_types import (
 from gleanery.service.foundation.models import DateTimeOut, Input, Query, ReviewStatus
 from gleanery.service.resources.history.models import FieldChange
 from gleanery.service.resources.outputs.models import OutputOut
+
+SampleReason = Literal["random", "changed", "rare_shape", "outlier"]
+"""Why an output is in a sample."""
 
 
 class FindingIn(Input):
@@ -157,7 +159,7 @@ class SampledOutput(TypedDict):
     """Output of a sample, with the reason for its choice."""
 
     reason: Annotated[
-        Literal["random", "changed", "rare_shape", "outlier"],
+        SampleReason,
         Field(
             description="random: each output of the job was equally likely. changed: it has a "
             "newer value than its last approved version. rare_shape: few outputs of the job have "
@@ -188,3 +190,162 @@ class ReviewSample(TypedDict):
     cursor: Annotated[int, Field(description="Send it as `as_of` of the review.")]
     outputs: Annotated[int, Field(description="Number of outputs of the job.")]
     sample: list[SampledOutput]
+
+
+# --- the console --------------------------------------------------------------------------------
+
+
+class SampleQuery(Query):
+    """Job and size of a sample of outputs."""
+
+    job_id: StoredName
+    seed: Text | None = Field(default=None, max_length=200)
+    size: WholeNumber = Field(default=100, ge=1, le=300)
+    as_of: WholeNumber | None = Field(default=None, ge=0, le=MAX_INT64)
+
+
+class ChosenOutputs(Input):
+    """An earlier sample, to read it again."""
+
+    job_id: StoredName
+    as_of: Cursor
+    outputs: dict[OutputId, SampleReason] = Field(min_length=1, max_length=300)
+    """The reason for each output, in the order of the sample."""
+
+
+class LaterQuery(Input):
+    """The position and the outputs of a sample."""
+
+    job_id: StoredName
+    as_of: Cursor
+    output_ids: list[OutputId] = Field(max_length=300)
+
+
+class FieldsQuery(Query):
+    """A page of the fields of one output."""
+
+    job_id: StoredName
+    stored: WholeNumber = Field(ge=0, le=MAX_INT64)
+    as_of: WholeNumber = Field(ge=0, le=MAX_INT64)
+    offset: WholeNumber = Field(default=0, ge=0, le=MAX_INT64)
+
+
+class FieldRow(TypedDict):
+    """A field of an output."""
+
+    at: int
+    """Its place in the fields of the sample."""
+    after: Node | None
+    """The present value; null if there is none."""
+    before: Node | None
+    """The last approved value, if the field has changed since then."""
+    is_changed: bool
+
+
+class NamedRow(TypedDict):
+    """A field of an output, by its path."""
+
+    path: str
+    after: Node | None
+    before: Node | None
+    is_changed: bool
+
+
+class FieldPage(TypedDict):
+    """A page of the fields of an output, in the order of its data."""
+
+    rows: list[NamedRow]
+    next_offset: int | None
+
+
+class LaterValues(TypedDict):
+    """What was stored or deleted after the position of a sample."""
+
+    outputs: int
+    """Number of outputs that the job has now."""
+    later: dict[str, int]
+    """Positions of later values, by output."""
+    deleted: list[str]
+
+
+class SampleFile(TypedDict):
+    """A file of an output."""
+
+    field: str
+    file_type: str
+    url: str
+    """Works without a session for some minutes."""
+
+
+class SampleOutput(TypedDict):
+    """An output to review."""
+
+    output_id: str
+    version: str
+    """Differs between two versions of the output; an approval does not change it."""
+    stored: int
+    """Position at which the value was stored. After ``cursor``: the review does not cover it."""
+    source_url: str
+    last_scraped_date: str
+    reason: SampleReason
+    detail: str | None
+    approval: str
+    """``current``: the present value is approved. ``older``: an earlier one is. ``none``."""
+    before: Literal["approved", "before"] | None
+    """Which version ``before`` of the rows is of: the last approved one, or the one before."""
+    rows: list[FieldRow]
+    left_out: int
+    """Number of fields that are not in the rows."""
+    files: list[SampleFile]
+
+
+class LastApproval(TypedDict):
+    """The last approval of the whole job."""
+
+    review_id: str
+    review_date: str
+    person: str | None
+
+
+class ConsoleSample(TypedDict):
+    """A sample of the outputs of a job."""
+
+    seed: str
+    job_id: str
+    cursor: int
+    """``as_of`` of the review."""
+    outputs: int
+    last_approval: LastApproval | None
+    fields: list[str]
+    """Paths in the order in which they are shown. Those outside ``data`` begin with ``$.``."""
+    sample: list[SampleOutput]
+
+
+class JobReviewsQuery(Query):
+    """The job."""
+
+    job_id: StoredName
+
+
+class JobReviewOut(TypedDict):
+    """A review of the job."""
+
+    review_id: str
+    review_date: str
+    status: ReviewStatus
+    comment: str
+    """Its beginning, if it is long."""
+    person: str | None
+    is_of_job: bool
+    """False if the review is about single outputs."""
+    findings: list[FindingOut]
+    has_more_findings: bool
+
+
+class JobReviews(TypedDict):
+    """The newest reviews of a job, and the counts of its outputs."""
+
+    outputs: int
+    approved: int
+    last_approval: LastApproval | None
+    reviews: list[JobReviewOut]

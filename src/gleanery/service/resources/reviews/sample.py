@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from gleanery.service.foundation.errors import (
     ErrorDetail,
@@ -26,11 +26,10 @@ from gleanery.service.resources.fields.unusual import unusual_outputs
 from gleanery.service.resources.files.references import decode_item
 from gleanery.service.resources.history import field_changes
 from gleanery.service.resources.outputs.elements import parse_output_id
-from gleanery.service.resources.reviews import job_history
+from gleanery.service.resources.reviews import reading
+from gleanery.service.resources.reviews.models import SampleReason
 from gleanery.service.storage import group_lock, metadata, paging
 from gleanery.service.storage.database import Database, Row, Sql, Statement, indexed
-
-Reason = Literal["random", "changed", "rare_shape", "outlier"]
 
 _JOB = f"""
 SELECT groups.id, jobs.id, groups.last_seq, jobs.output_count, {metadata.RESTORE_TIME} FROM groups
@@ -86,7 +85,7 @@ _FRAME_BYTES = 100  # of an element, beside its outputs and its detail
 class SampledOutput(NamedTuple):
     """An output of a sample, with the reason for its choice."""
 
-    reason: Reason
+    reason: SampleReason
     detail: str | None
     item: bytes
     approved_item: bytes | None
@@ -125,7 +124,7 @@ class Later(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    reason: Reason
+    reason: SampleReason
     detail: str | None = None
 
 
@@ -188,7 +187,7 @@ async def read_chosen(
     computations: FairThread,
     group: str,
     job: str,
-    chosen: Mapping[str, Reason],
+    chosen: Mapping[str, SampleReason],
     as_of: int | None,
     max_bytes: int,
 ) -> Sample:
@@ -211,7 +210,7 @@ async def find_later(
     database: Database, group: str, job: str, output_ids: Sequence[str], as_of: int
 ) -> Later:
     """Find those of the outputs whose values were stored after a position."""
-    found = await job_history.find_job(database, group, job)
+    found = await reading.find_job(database, group, job)
     key = (database.organization_id, found.group_id, found.id)
     known: dict[str, int] = {}
     for start in range(0, len(output_ids), _LATER_STEP):

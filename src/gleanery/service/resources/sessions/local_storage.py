@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind

@@ -21,7 +21,7 @@ from gleanery.service.foundation.field_types import MAX_INT64, check_stored_name
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.security.vault import DecryptionFailed, Key, UnknownKey, Vault
 from gleanery.service.foundation.values import json_text
-from gleanery.service.foundation.values.hashing import hash_parts
+from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.kinds import In, Out, RecordKind

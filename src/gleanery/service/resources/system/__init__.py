@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""What describes the service itself: health, metrics, API description, and the console's files."""

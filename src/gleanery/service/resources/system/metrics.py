@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gleanery.service.api.services import Services
-from gleanery.service.foundation.observability.worker_metrics import WorkerMetrics
+from gleanery.service.foundation.observability.metrics import WorkerMetrics
 from gleanery.service.http import ConnectionRegistry
 from gleanery.service.storage.database import Engine, PoolState, ReplicaState
 

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from gleanery.common.version import __version__
 from gleanery.service.api.operation import Example, Operation, Resource
-from gleanery.service.resources.system import console, handlers
+from gleanery.service.resources.system import handlers
 
 
 class Status(TypedDict):
@@ -112,7 +112,7 @@ _CONSOLE_OPERATIONS = (
     Operation(
         method="GET",
         path="/console",
-        handler=console.console_page,
+        handler=handlers.console_page,
         title="Console",
         description="The page of the console.",
         media_type="text/html",
@@ -121,7 +121,7 @@ _CONSOLE_OPERATIONS = (
     Operation(
         method="GET",
         path="/console/",
-        handler=console.console_without_slash,
+        handler=handlers.console_without_slash,
         title="Console",
         description="Redirects to the page of the console.",
         status=307,
@@ -129,7 +129,7 @@ _CONSOLE_OPERATIONS = (
     Operation(
         method="GET",
         path="/console/assets/{version}/{name}",
-        handler=console.console_asset,
+        handler=handlers.console_asset,
         title="File of the console",
         description="A file of this version.",
         response=str,
@@ -137,7 +137,7 @@ _CONSOLE_OPERATIONS = (
     Operation(
         method="GET",
         path="/console/assets/{version}/{name}/{file}",
-        handler=console.console_asset,
+        handler=handlers.console_asset,
         title="File of the console",
         description="A file of this version, in a folder.",
         response=str,

@@ -19,8 +19,8 @@ import orjson
 
 from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.foundation.folders import create_private
 from gleanery.service.foundation.observability.progress import StartProgress, no_progress
+from gleanery.service.foundation.security.vault import create_private_folder
 from gleanery.service.storage import migrations, tenancy
 from gleanery.service.storage.database import (
     ITEM_SEPARATOR,
@@ -81,7 +81,7 @@ class SqliteDatabase:
     async def open(self, create: bool = True) -> None:
         try:
             if create:
-                create_private(self._path.parent)
+                create_private_folder(self._path.parent)
             else:
                 require_file(self._path)
             self._folder_lock = lock_folder(self._path.parent)

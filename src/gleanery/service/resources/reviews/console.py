@@ -1,4 +1,4 @@
-"""The handlers of the console's sample: outputs to review, beside their approved versions.
+"""The console's part of reviews: samples next to approved versions, and the reviews of one job.
 
 A sample keeps its position (``as_of``) and its outputs until its review is sent. The browser sends
 both after a reload, and asks for what was stored later. So nothing that a reviewer has decided
@@ -8,30 +8,17 @@ moves to another output or to another version.
 from __future__ import annotations
 
 import json
-import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
-from typing_extensions import TypedDict
-
 from gleanery.service.api.context import RequestContext
 from gleanery.service.api.response import Response
 from gleanery.service.console import values
 from gleanery.service.foundation.errors import NotFound, VersionExpired, no_output
-from gleanery.service.foundation.field_types import (
-    MAX_INT64,
-    Cursor,
-    OutputId,
-    StoredName,
-    Text,
-    WholeNumber,
-)
-from gleanery.service.foundation.models import Input, Query
-from gleanery.service.foundation.values import field_paths, timestamps
-from gleanery.service.foundation.values.json_text import canonical_hash, encode
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.foundation.values.json_text import canonical_hash, encode, path_of_member
 from gleanery.service.resources.files.links import with_links
 from gleanery.service.resources.files.references import (
     BLOB_URL_MARKER,
@@ -39,7 +26,26 @@ from gleanery.service.resources.files.references import (
     SIGNATURE_MARKER,
 )
 from gleanery.service.resources.outputs import console_output_details
-from gleanery.service.resources.reviews import job_history, sample
+from gleanery.service.resources.reviews import reading, sample
+from gleanery.service.resources.reviews.handlers import read_sample
+from gleanery.service.resources.reviews.models import (
+    ChosenOutputs,
+    ConsoleSample,
+    FieldPage,
+    FieldRow,
+    FieldsQuery,
+    JobReviewOut,
+    JobReviews,
+    JobReviewsQuery,
+    LastApproval,
+    LaterQuery,
+    LaterValues,
+    NamedRow,
+    SampleFile,
+    SampleOutput,
+    SampleQuery,
+    SampleReason,
+)
 
 MAX_ROWS = 100
 """The most fields of one output."""
@@ -54,148 +60,13 @@ _CELL = values.Limits(text=400, children=20, depth=3, nodes=40)
 _MAX_FILES = 20
 _MAX_TEXT = 2000  # of a URL or a detail
 _MAX_PATH = 300
+_SHOWN_FINDINGS = 50
 _FLATTENED_DEPTH = 2  # as the field statistics
-
-
-class SampleQuery(Query):
-    """Job and size of a sample of outputs."""
-
-    job_id: StoredName
-    seed: Text | None = Field(default=None, max_length=200)
-    size: WholeNumber = Field(default=100, ge=1, le=300)
-    as_of: WholeNumber | None = Field(default=None, ge=0, le=MAX_INT64)
-
-
-class ChosenOutputs(Input):
-    """An earlier sample, to read it again."""
-
-    job_id: StoredName
-    as_of: Cursor
-    outputs: dict[OutputId, sample.Reason] = Field(min_length=1, max_length=300)
-    """The reason for each output, in the order of the sample."""
-
-
-class LaterQuery(Input):
-    """The position and the outputs of a sample."""
-
-    job_id: StoredName
-    as_of: Cursor
-    output_ids: list[OutputId] = Field(max_length=300)
-
-
-class FieldsQuery(Query):
-    """A page of the fields of one output."""
-
-    job_id: StoredName
-    stored: WholeNumber = Field(ge=0, le=MAX_INT64)
-    as_of: WholeNumber = Field(ge=0, le=MAX_INT64)
-    offset: WholeNumber = Field(default=0, ge=0, le=MAX_INT64)
-
-
-class FieldRow(TypedDict):
-    """A field of an output."""
-
-    at: int
-    """Its place in the fields of the sample."""
-    after: values.Node | None
-    """The present value; null if there is none."""
-    before: values.Node | None
-    """The last approved value, if the field has changed since then."""
-    is_changed: bool
-
-
-class NamedRow(TypedDict):
-    """A field of an output, by its path."""
-
-    path: str
-    after: values.Node | None
-    before: values.Node | None
-    is_changed: bool
-
-
-class FieldPage(TypedDict):
-    """A page of the fields of an output, in the order of its data."""
-
-    rows: list[NamedRow]
-    next_offset: int | None
-
-
-class LaterValues(TypedDict):
-    """What was stored or deleted after the position of a sample."""
-
-    outputs: int
-    """Number of outputs that the job has now."""
-    later: dict[str, int]
-    """Positions of later values, by output."""
-    deleted: list[str]
-
-
-class SampleFile(TypedDict):
-    """A file of an output."""
-
-    field: str
-    file_type: str
-    url: str
-    """Works without a session for some minutes."""
-
-
-class SampleOutput(TypedDict):
-    """An output to review."""
-
-    output_id: str
-    version: str
-    """Differs between two versions of the output; an approval does not change it."""
-    stored: int
-    """Position at which the value was stored. After ``cursor``: the review does not cover it."""
-    source_url: str
-    last_scraped_date: str
-    reason: sample.Reason
-    detail: str | None
-    approval: str
-    """``current``: the present value is approved. ``older``: an earlier one is. ``none``."""
-    before: Literal["approved", "before"] | None
-    """Which version ``before`` of the rows is of: the last approved one, or the one before."""
-    rows: list[FieldRow]
-    left_out: int
-    """Number of fields that are not in the rows."""
-    files: list[SampleFile]
-
-
-class LastApproval(TypedDict):
-    """The last approval of the whole job."""
-
-    review_id: str
-    review_date: str
-    person: str | None
-
-
-class ConsoleSample(TypedDict):
-    """A sample of the outputs of a job."""
-
-    seed: str
-    job_id: str
-    cursor: int
-    """``as_of`` of the review."""
-    outputs: int
-    last_approval: LastApproval | None
-    fields: list[str]
-    """Paths in the order in which they are shown. Those outside ``data`` begin with ``$.``."""
-    sample: list[SampleOutput]
 
 
 async def get_sample(context: RequestContext[SampleQuery, None]) -> Response:
     query = context.query
-    seed = secrets.token_hex(8) if query.seed is None else query.seed
-    found = await sample.read_sample(
-        context.database,
-        context.services.computations,
-        context.path["group_id"],
-        query.job_id,
-        seed,
-        query.size,
-        context.services.settings.max_page_bytes,
-        query.as_of,
-    )
+    seed, found = await read_sample(context, query.job_id, query.seed, query.size, query.as_of)
     return await _respond(context, query.job_id, seed, found)
 
 
@@ -230,7 +101,7 @@ async def get_fields(context: RequestContext[FieldsQuery, None]) -> Response:
 async def _read_chosen(
     context: RequestContext[Any, Any],
     job: str,
-    chosen: Mapping[str, sample.Reason],
+    chosen: Mapping[str, SampleReason],
     as_of: int | None,
 ) -> sample.Sample:
     return await sample.read_chosen(
@@ -248,7 +119,7 @@ async def _respond(
     context: RequestContext[Any, Any], job_id: str, seed: str, found: sample.Sample
 ) -> Response:
     group, database = context.path["group_id"], context.database
-    job = await job_history.find_job(database, group, job_id)
+    job = await reading.find_job(database, group, job_id)
     computations = context.services.computations
     shown: list[_Shown] = []
     for sampled in found.outputs:
@@ -260,7 +131,7 @@ async def _respond(
         job_id=job_id,
         cursor=found.cursor,
         outputs=found.output_count,
-        last_approval=describe(await job_history.last_approval(database, job)),
+        last_approval=_describe_approval(await reading.last_approval(database, job)),
         fields=_order(shown),
         sample=[],
     )
@@ -284,12 +155,41 @@ async def _with_version_before(
     return output
 
 
-def describe(approval: job_history.Approval | None) -> LastApproval | None:
+async def get_job_reviews(context: RequestContext[JobReviewsQuery, None]) -> Response:
+    database = context.database
+    job = await reading.find_job(database, context.path["group_id"], context.query.job_id)
+    reviews = await reading.newest_reviews(database, job)
+    body = JobReviews(
+        outputs=job.output_count,
+        approved=job.approved_count,
+        last_approval=_describe_approval(await reading.last_approval(database, job)),
+        reviews=[_describe_review(review) for review in reviews],
+    )
+    return Response(encode(body))
+
+
+def _describe_review(review: reading.JobReview) -> JobReviewOut:
+    findings = json.loads(review.findings or "[]")
+    return JobReviewOut(
+        review_id=review.review_id,
+        review_date=timestamps.render_microseconds(review.created_at),
+        status=review.status,
+        comment=review.comment,
+        person=review.person,
+        is_of_job=bool(review.is_of_job),
+        findings=findings[:_SHOWN_FINDINGS],
+        has_more_findings=review.findings is None or len(findings) > _SHOWN_FINDINGS,
+    )
+
+
+def _describe_approval(approval: reading.Approval | None) -> LastApproval | None:
     if approval is None:
         return None
     date = timestamps.render_microseconds(approval.created_at)
     return LastApproval(review_id=approval.review_id, review_date=date, person=approval.person)
 
+
+# --- the fields of a sample ---------------------------------------------------------------------
 
 _ABSENT = object()
 _Fields = dict[str, Any]
@@ -415,7 +315,7 @@ def _flatten(item: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _members(parent: str, value: dict[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
     for name, inner in value.items():
-        path = field_paths.member(parent, name)
+        path = path_of_member(parent, name)
         if isinstance(inner, dict) and inner and depth > 1:
             yield from _members(path, inner, depth - 1)
         else:

@@ -1,6 +1,5 @@
-"""The statistics of a job as they are stored: one row, which a batch reads and writes once.
+"""The fields of the outputs of a job: their counts, and some outputs as examples of each.
 
-The row has the fields of the job's outputs with their counts, the ranges, and the current scrape.
 Each kind of a field has a slot, a small number. The column ``outputs.fields`` is a bitmap of slots:
 the fields with which an output is counted. So an output that is replaced or deleted is subtracted
 exactly, and it is not parsed. A slot can get another meaning when no output has it any more.
@@ -9,17 +8,14 @@ exactly, and it is not parsed. A slot can get another meaning when no output has
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count
 from typing import NamedTuple
 
 import msgspec
 
-from gleanery.service.resources.fields.ranges import Ranges, decode_ranges, encode_ranges
-from gleanery.service.resources.fields.shapes import UNLISTED, Column, Field, Names
-from gleanery.service.storage.database import Row
-from gleanery.service.storage.group_lock import LockedGroup
+from gleanery.service.resources.fields.shapes import UNLISTED, Field, Names
 
 MAX_NAMES = {0: 1, 1: 512, 2: 1024}
 """Fields of a job: the members of its values, and the members of objects in them."""
@@ -27,33 +23,6 @@ _MAX_EXAMPLES = 4
 _OBJECT = "object"
 _NOTHING: Mapping[Names, int] = {}
 _BITS = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
-
-# The statement has no plus sign and no join: it runs once per batch for all its jobs.
-_SELECT = """
-SELECT job_id, scrape_started_at, scrape_seen_at, scrape_counts, field_counts, ranges
-FROM job_statistics WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
-"""
-# Without the long columns, which only changed outputs need.
-_SELECT_SCRAPES = """
-SELECT job_id, scrape_started_at, scrape_seen_at, scrape_counts
-FROM job_statistics WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
-"""
-_INSERT = """
-INSERT INTO job_statistics
-    (organization_id, group_id, job_id, scrape_started_at, scrape_seen_at, scrape_counts,
-     field_counts, ranges)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-"""
-_UPDATE = """
-UPDATE job_statistics SET scrape_started_at = $4, scrape_seen_at = $5, scrape_counts = $6,
-    field_counts = $7, ranges = $8
-WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
-"""
-# A scrape without changes writes only these columns, which are short.
-_UPDATE_SCRAPE = """
-UPDATE job_statistics SET scrape_started_at = $4, scrape_seen_at = $5, scrape_counts = $6
-WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
-"""
 
 
 class SlotCounts(NamedTuple):
@@ -435,25 +404,6 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         return unused
 
 
-class ScrapeCounts(msgspec.Struct, array_like=True):
-    """The column ``scrape_counts``: the outputs that the current scrape has seen."""
-
-    outputs: int = 0
-    by_slot: dict[int, int] = {}
-    deleted: int = 0
-    """How many of them are deleted; the table ``deleted_in_scrape`` has these."""
-
-    def change(self, changes: SlotCounts) -> None:
-        """Add numbers of outputs; negative ones are subtracted."""
-        self.outputs += changes.outputs
-        for slot, change in changes.by_slot.items():
-            self.by_slot[slot] = self.by_slot.get(slot, 0) + change
-
-
-_decode_fields = msgspec.json.Decoder(JobFields).decode
-_decode_scrape = msgspec.json.Decoder(ScrapeCounts).decode
-
-
 def _bitmap(slots: Iterable[int]) -> int:
     bits = 0
     for slot in slots:
@@ -466,117 +416,3 @@ def _slots_of(bits: int) -> Iterator[int]:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
         bits ^= lowest
-
-
-class JobStatistics:
-    """The statistics of one job; decodes what is needed.
-
-    Only ``load_values`` adds the fields and ranges of a job that was loaded without them.
-    """
-
-    def __init__(self, job_id: int, row: Row | None = None) -> None:
-        self.job_id = job_id
-        self.is_new = row is None
-        self.values_changed = False
-        self.forgets_deleted = False
-        """True if the rows of ``deleted_in_scrape`` are of no use any more."""
-        started_at, seen_at, counts, *values = row or (0, 0, "[]", "[]", "[]")
-        self.started_at: int = started_at
-        self.seen_at: int = seen_at
-        # Before the migration "field_counts", it had counts of shapes, in an object.
-        self.seen = _decode_scrape(counts if counts.startswith("[") else "[]")
-        """Outputs of the current scrape."""
-        self.values: Sequence[str] = values
-        """The columns ``field_counts`` and ``ranges``, as they are stored; empty if not loaded."""
-
-    @cached_property
-    def fields(self) -> JobFields:
-        return _decode_fields(self.values[0])
-
-    @cached_property
-    def ranges(self) -> Ranges:
-        return decode_ranges(self.values[1])
-
-    @property
-    def scrape_columns(self) -> tuple[int, int, str]:
-        """The columns of the current scrape."""
-        by_slot = {slot: outputs for slot, outputs in self.seen.by_slot.items() if outputs}
-        self.seen.by_slot = by_slot
-        return self.started_at, self.seen_at, msgspec.json.encode(self.seen).decode()
-
-    @property
-    def value_columns(self) -> tuple[str, str]:
-        """The columns ``field_counts`` and ``ranges``."""
-        return self.fields.encode(), encode_ranges(self.ranges)
-
-    def seen_fields(self) -> Iterator[tuple[Names, dict[str, int]]]:
-        """Yield the fields that the current scrape has seen, with the number of each kind."""
-        seen = self.seen.by_slot
-        for field in self.fields.listed:
-            kinds = {name: seen.get(kind.slot, 0) for name, kind in field.kinds.items()}
-            if any(kinds.values()):
-                yield field.names, kinds
-
-    def begin_scrape(self, now: int) -> None:
-        """Begin a new scrape, and forget what only the last one had."""
-        self.started_at, self.seen = now, ScrapeCounts()
-        self.forget_unused()
-
-    def forget_unused(self) -> None:
-        """Make room: forget fields that no output has, even those of the current scrape."""
-        if not self.values:
-            return
-        for field in self.fields.forget_unused(self.seen.by_slot):
-            for kind in field.kinds.values():
-                self.seen.by_slot.pop(kind.slot, None)
-            for is_length in (True, False):
-                self.ranges.pop(Column(field.names, is_length), None)
-        self.values_changed = True
-
-    def make_room(self) -> None:
-        """Forget unused fields although a deleted output of the scrape may have had them."""
-        self.forget_unused()
-        self.forgets_deleted, self.seen.deleted = True, 0
-
-
-async def load(
-    locked: LockedGroup, jobs: Collection[int], without_values: Collection[int] = ()
-) -> dict[int, JobStatistics]:
-    """Read the statistics of jobs of the group; a job without any gets empty ones."""
-    rows = [
-        *await _fetch(locked, _SELECT, jobs),
-        *await _fetch(locked, _SELECT_SCRAPES, without_values),
-    ]
-    found = {row[0]: row[1:] for row in rows}
-    return {job_id: JobStatistics(job_id, found.get(job_id)) for job_id in (*jobs, *without_values)}
-
-
-async def load_values(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
-    """Read the fields and ranges of those jobs that were loaded without them."""
-    missing = {job.job_id: job for job in jobs if not job.values}
-    for job_id, _, _, _, *values in await _fetch(locked, _SELECT, missing.keys()):
-        missing[job_id].values = values
-
-
-async def _fetch(locked: LockedGroup, sql: str, jobs: Collection[int]) -> Sequence[Row]:
-    if not jobs:
-        return ()
-    key = (locked.organization_id, locked.group_id)
-    return await locked.transaction.fetch_many(sql, [(*key, job_id) for job_id in jobs])
-
-
-async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
-    """Write the statistics; the long columns only if they have changed."""
-    inserts, updates, scrape_updates = [], [], []
-    for job in jobs:
-        scrape = (locked.organization_id, locked.group_id, job.job_id, *job.scrape_columns)
-        if job.is_new:
-            inserts.append((*scrape, *job.value_columns))
-        elif job.values_changed:
-            updates.append((*scrape, *job.value_columns))
-        else:
-            scrape_updates.append(scrape)
-    execute_many = locked.transaction.execute_many
-    await execute_many(_INSERT, inserts)
-    await execute_many(_UPDATE, updates)
-    await execute_many(_UPDATE_SCRAPE, scrape_updates)

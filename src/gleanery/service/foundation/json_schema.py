@@ -240,7 +240,7 @@ async def _start(arguments: tuple[str, ...]) -> Process:
                 sys.executable,
                 "-P",
                 "-m",
-                "gleanery.service.foundation.json_schema.process",
+                "gleanery.service.foundation.json_schema_process",
                 *arguments,
             ),
             stdin=PIPE,

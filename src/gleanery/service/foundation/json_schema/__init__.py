@@ -1,1 +1,0 @@
-"""Validation of data against JSON Schema, in a separate process with limited resources."""

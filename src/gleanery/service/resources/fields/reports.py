@@ -1,0 +1,350 @@
+"""Reports from the statistics of jobs.
+
+The report of a group or job has rates, kinds, ranges, scrapes, drift and a suggested schema. The
+console shows two short ones: how well a group is filled, and which jobs drift.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gleanery.service.foundation.errors import NotFound
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
+from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.resources.fields import reading
+from gleanery.service.resources.fields.job_statistics import Scrape
+from gleanery.service.resources.fields.models import (
+    Drift,
+    FieldOut,
+    FieldsOut,
+    ScrapedField,
+    ScrapeOut,
+)
+from gleanery.service.resources.fields.reading import (
+    FieldCounts,
+    FieldDrift,
+    StoredJob,
+    StoredRows,
+    Summary,
+    find_drift,
+)
+from gleanery.service.resources.fields.shapes import Column, Names, Ranges, readable
+from gleanery.service.storage import group_lock
+from gleanery.service.storage.database import Database
+
+_FIND_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
+_JOBS_WITH_STATISTICS = """
+SELECT group_id, job_id, scrape_seen_at FROM job_statistics
+WHERE organization_id = $1 AND (group_id, job_id) > ($2, $3)
+ORDER BY group_id, job_id LIMIT $4
+"""
+_GROUP_NAMES = "SELECT name, display_name FROM groups WHERE organization_id = $1 AND id = $2"
+_SHOWN_SCRAPES = 10
+_SHOWN_DRIFT = 100
+_MAX_SUMMED_FIELDS = 20_000_000  # some seconds
+_MAX_JOBS = 10  # of a group, for its rate
+_RECENT = 30 * 86_400 * timestamps.SECOND
+_LISTED_JOBS = 500
+_COMPARED_JOBS = 40
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_EMPTY = "empty_"
+
+Schema = dict[str, Any]
+
+
+# --- all fields of a group or job ---------------------------------------------------------------
+
+
+async def read_fields(
+    database: Database, computations: FairThread, group: str, job: str | None
+) -> bytes:
+    """Return the statistics of a job, or of all jobs of the group, as JSON text. Raise NotFound.
+
+    Other requests compute between two jobs.
+    """
+    group_id = await group_lock.require_group(database, group)
+    job_id = None if job is None else await _find_job(database, group_id, job)
+    collected = _Collected()
+    async for rows in reading.read_jobs(database, group_id, job_id):
+        if collected.summed_fields < _MAX_SUMMED_FIELDS:
+            await computations.run(database.organization_id, collected.add, rows)
+        else:
+            collected.add_uncounted(rows)
+    return await computations.run(database.organization_id, collected.render, group, job)
+
+
+async def _find_job(database: Database, group_id: int, name: str) -> int:
+    rows = await database.read(_FIND_JOB, database.organization_id, group_id, name)
+    if not rows:
+        raise NotFound(("query", "job_id"), "This group has no job with this job_id")
+    return int(rows[0][0])
+
+
+class _ScrapeOfJob(NamedTuple):
+    """A scrape with the name of its job, and its counts."""
+
+    job: str
+    scrape: Scrape
+    summary: Summary
+
+
+class _Collected:
+    """The statistics of some jobs, summed."""
+
+    def __init__(self) -> None:
+        self._summary = Summary()
+        self._ranges: Ranges = {}
+        self._scrapes: list[_ScrapeOfJob] = []
+        self._drift: list[Drift] = []
+        self.summed_fields = 0
+        """Fields of jobs and scrapes that were added, which take the time."""
+
+    def add_uncounted(self, rows: StoredRows) -> None:
+        """Add a job of whose outputs only the number is told."""
+        self._summary.add_unknown(rows.output_count)
+
+    def add(self, rows: StoredRows) -> None:
+        job = rows.decode()
+        self._summary.add_job(job.statistics.fields)
+        self._summary.add_unknown(job.output_count - job.statistics.fields.counted)
+        for column, range_ in job.statistics.ranges.items():
+            if column in self._ranges:
+                self._ranges[column].merge(range_)
+            else:
+                self._ranges[column] = range_
+        scrapes = [_ScrapeOfJob(job.name, scrape, _sum(scrape)) for scrape in job.scrapes]
+        newest = sorted([*self._scrapes, *scrapes], key=lambda one: -one.scrape.started_at)
+        self._scrapes = newest[:_SHOWN_SCRAPES]
+        self._drift += _drift(job.name, [one.summary for one in scrapes])
+        self.summed_fields += _count_fields(job)
+
+    def render(self, group: str, job: str | None) -> bytes:
+        drift = sorted(self._drift, key=lambda one: -abs(one["now"] - one["before"]))
+        found = FieldsOut(
+            group_id=group,
+            job_id=job,
+            outputs=self._summary.outputs,
+            counted_outputs=self._summary.counted,
+            fields=[self._field(field) for field in self._summary.fields()],
+            scrapes=[_scrape(one) for one in self._scrapes],
+            drift=drift[:_SHOWN_DRIFT],
+            schema=suggest_schema(self._summary),
+        )
+        return json_text.encode(found)
+
+    def _field(self, field: FieldCounts) -> FieldOut:
+        numbers = self._ranges.get(Column(field.names, False))
+        lengths = self._ranges.get(Column(field.names, True))
+        return FieldOut(
+            **_scraped_field(self._summary, field),
+            range=None
+            if numbers is None
+            else {"min": readable(numbers.min), "max": readable(numbers.max)},
+            length=None
+            if lengths is None
+            else {
+                "min": int(lengths.min),
+                "median": round(lengths.median),
+                "max": int(lengths.max),
+            },
+        )
+
+
+def _count_fields(job: StoredJob) -> int:
+    return len(job.statistics.fields.listed) + sum(len(scrape.fields) for scrape in job.scrapes)
+
+
+def _sum(scrape: Scrape) -> Summary:
+    summary = Summary()
+    summary.add_scrape(scrape)
+    return summary
+
+
+def _drift(job: str, scrapes: Sequence[Summary]) -> list[Drift]:
+    return [
+        Drift(job_id=job, path=json_text.path_of_names(names), before=before, now=now)
+        for names, before, now in find_drift(scrapes)
+    ]
+
+
+def _scrape(one: _ScrapeOfJob) -> ScrapeOut:
+    return ScrapeOut(
+        job_id=one.job,
+        started=timestamps.render_microseconds(one.scrape.started_at),
+        last_seen=timestamps.render_microseconds(one.scrape.seen_at),
+        outputs=one.summary.outputs,
+        fields=[_scraped_field(one.summary, field) for field in one.summary.fields()],
+    )
+
+
+def _scraped_field(summary: Summary, field: FieldCounts) -> ScrapedField:
+    return ScrapedField(
+        path=json_text.path_of_names(field.names),
+        filled=field.filled,
+        fill_rate=summary.rate(field.filled),
+        kinds=dict(sorted(field.kinds.items())),
+    )
+
+
+# --- the fill rate of a group -------------------------------------------------------------------
+
+
+class FillRate(NamedTuple):
+    """The mean fill rate of the fields of a group, and its least filled field."""
+
+    mean: float
+    lowest: float
+    lowest_path: tuple[str, ...]
+
+
+async def read_fill_rate(
+    database: Database, computations: FairThread, group_id: int
+) -> FillRate | None:
+    """Sum the first jobs of a group; None if nothing is known about their fields."""
+    summary, count = Summary(), 0
+    async for rows in reading.read_jobs(database, group_id):
+        await computations.run(database.organization_id, _add, summary, rows)
+        count += 1
+        if count == _MAX_JOBS:
+            break
+    rates = summary.fill_rates()
+    if not rates:
+        return None
+    lowest = min(rates, key=lambda names: (rates[names], names))
+    return FillRate(sum(rates.values()) / len(rates), rates[lowest], lowest)
+
+
+def _add(summary: Summary, rows: StoredRows) -> None:
+    summary.add_job(rows.decode().statistics.fields)
+
+
+# --- jobs with drift ----------------------------------------------------------------------------
+
+
+class JobPosition(NamedTuple):
+    """A position in the order of all jobs that have statistics."""
+
+    group_id: int
+    job_id: int
+
+
+class DriftingJob(NamedTuple):
+    """A job whose newest scrape fills fields more or less often, the largest difference first."""
+
+    group: str
+    group_name: str | None
+    """Display name of the group."""
+    job: str
+    scraped_at: int
+    drift: list[FieldDrift]
+
+
+class DriftPage(NamedTuple):
+    """Jobs with drift, and the position up to which jobs were compared."""
+
+    jobs: list[DriftingJob]
+    next_position: JobPosition | None
+
+
+async def find_drifting_jobs(
+    database: Database, computations: FairThread, after: JobPosition, now: int
+) -> DriftPage:
+    """Compare the scrapes of some jobs, because the statistics of all would take long.
+
+    Jobs without a recent scrape are left out.
+    """
+    key = (database.organization_id, *after)
+    rows = await database.read_large(_JOBS_WITH_STATISTICS, *key, _LISTED_JOBS)
+    drifting: list[DriftingJob] = []
+    compared = 0
+    for group_id, job_id, seen_at in rows:
+        if seen_at < now - _RECENT:
+            continue
+        if compared == _COMPARED_JOBS:
+            return DriftPage(drifting, after)
+        compared, after = compared + 1, JobPosition(group_id, job_id)
+        found = await _compare(database, computations, after)
+        if found is not None:
+            drifting.append(found)
+    is_last = len(rows) < _LISTED_JOBS
+    return DriftPage(drifting, None if is_last else JobPosition(*rows[-1][:2]))
+
+
+async def _compare(
+    database: Database, computations: FairThread, position: JobPosition
+) -> DriftingJob | None:
+    key = (database.organization_id, position.group_id)
+    async for rows in reading.read_jobs(database, *position):
+        drift = await computations.run(database.organization_id, _largest_drift_first, rows)
+        names = await database.read(_GROUP_NAMES, *key) if drift else ()
+        if names and rows.statistics is not None:
+            [[name, display_name]] = names
+            scraped_at = rows.statistics.seen_at
+            return DriftingJob(name, display_name, rows.name, scraped_at, drift)
+    return None
+
+
+def _largest_drift_first(rows: StoredRows) -> list[FieldDrift]:
+    if not rows.scrapes:
+        return []
+    summaries = [_sum(scrape) for scrape in rows.decode().scrapes]
+    return sorted(find_drift(summaries), key=lambda one: -abs(one.now - one.before))
+
+
+# --- the suggested schema -----------------------------------------------------------------------
+
+
+def suggest_schema(summary: Summary) -> Schema:
+    """Return a JSON Schema that every stored value meets, as a start for the schema of a group.
+
+    It requires what all outputs have, and allows further members.
+    """
+    schema: Schema = {"$schema": _DIALECT, "type": "object"}
+    if summary.has_unknown_fields or not summary.counted:
+        return schema
+    kinds = {field.names: {*field.kinds} for field in summary.fields()}
+    members = defaultdict[Names, list[Names]](list)
+    for names in kinds:
+        members[names[:-1]].append(names)
+    return schema | _members(summary, kinds, members, ())
+
+
+def _members(
+    summary: Summary, kinds: dict[Names, set[str]], members: dict[Names, list[Names]], outer: Names
+) -> Schema:
+    if not members[outer]:
+        return {}
+    schema: Schema = {"properties": {}}
+    for names in members[outer]:
+        schema["properties"][names[-1]] = {
+            **_value(kinds[names]),
+            **_members(summary, kinds, members, names),
+        }
+    required = [names[-1] for names in members[outer] if _is_required(summary, names)]
+    return schema | ({"required": required} if required else {})
+
+
+def _is_required(summary: Summary, names: Names) -> bool:
+    """Return True if every object that could have the member has it."""
+    if summary.counted < summary.outputs:  # nothing is known of some outputs
+        return False
+    outer = names[:-1]
+    objects = summary.counted
+    if outer:
+        of_outer = summary.kinds[outer]
+        objects = of_outer["object"] + of_outer["empty_object"]
+    return summary.kinds[names].total() == objects
+
+
+def _value(kinds: set[str]) -> Schema:
+    types = {kind.removeprefix(_EMPTY) for kind in kinds}
+    if "number" in types:
+        types.discard("integer")
+    schema: Schema = {"type": sorted(types) if len(types) > 1 else next(iter(types))}
+    if "string" in types and f"{_EMPTY}string" not in kinds:
+        schema["minLength"] = 1
+    if "array" in types and f"{_EMPTY}array" not in kinds:
+        schema["minItems"] = 1
+    return schema
