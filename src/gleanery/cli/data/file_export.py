@@ -7,12 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gleanery.cli.data.failures import (
-    USER_ERROR,
-    CommandFailed,
-    join_sentences,
-    to_failure,
-)
+from gleanery.cli.data.command import USER_ERROR, CommandFailed, join_sentences, to_failure
 from gleanery.cli.data.kept_outputs import KeptOutputs, Position
 from gleanery.cli.data.progress import Progress
 from gleanery.cli.data.stop_signals import Stopped, StopSignals

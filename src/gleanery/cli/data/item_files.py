@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gleanery.cli.data.failures import UserError
+from gleanery.cli.data.command import UserError
 from gleanery.client.items import InvalidItem
 
 FORMATS = ("jsonl", "json", "csv")

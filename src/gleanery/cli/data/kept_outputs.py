@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from gleanery.cli.data.failures import UserError
+from gleanery.cli.data.command import UserError
 from gleanery.cli.data.segments import short_name
 from gleanery.tables.destinations import open_locked
 from gleanery.tables.writer import ExportWriter, continue_lines
