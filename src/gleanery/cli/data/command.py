@@ -81,7 +81,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 Command = Callable[..., None]
 
 
-# --- declaration ----------------------------------------------------------------------------------
+# --- declaration --------------------------------------------------------------------------------
 
 
 def data_command(
@@ -145,7 +145,7 @@ def _discard_output() -> None:
         os.dup2(null.fileno(), sys.stdout.fileno())
 
 
-# --- failures -------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------
 
 
 class CommandFailed(Exception):
@@ -228,7 +228,7 @@ def is_about_group(error: NotFound) -> bool:
     return any(detail.loc == ("path", "group_id") for detail in error.detail)
 
 
-# --- output ---------------------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------
 
 
 def print_json(value: Any) -> None:

@@ -21,7 +21,7 @@ from gleanery.tables.writer import ExportWriter, continue_lines
 if TYPE_CHECKING:
     from gleanery.tables.destinations import Destination
 
-_PAGE_SIZE = 1000
+_LINES_AT_ONCE = 1000
 _SAVE_SECONDS = 5.0
 
 
@@ -121,7 +121,7 @@ class KeptOutputs:
     def pages(self) -> Iterator[list[bytes]]:
         """Iterate over the outputs, in lists."""
         with self.path.open("rb") as file:
-            while lines := [line.rstrip(b"\n") for line in islice(file, _PAGE_SIZE)]:
+            while lines := [line.rstrip(b"\n") for line in islice(file, _LINES_AT_ONCE)]:
                 yield lines
 
     def move_to(self, destination: Destination) -> None:
