@@ -21,8 +21,14 @@ from gleanery.cli.data.command import (
     to_failure,
 )
 from gleanery.cli.data.connection import TokenFile, Url, open_client
-from gleanery.cli.data.item_files import Input, ItemFile, detect_format, open_input, open_items
-from gleanery.cli.data.pipe_items import PipeItems
+from gleanery.cli.data.item_files import (
+    Input,
+    ItemFile,
+    PipeItems,
+    detect_format,
+    open_input,
+    open_items,
+)
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.pushes import ItemError, PushFailed, PushReport
