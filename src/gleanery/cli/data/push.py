@@ -21,7 +21,7 @@ from gleanery.cli.data.command import (
     to_failure,
 )
 from gleanery.cli.data.connection import TokenFile, Url, open_client
-from gleanery.cli.data.item_files import (
+from gleanery.cli.data.item_sources import (
     Input,
     ItemFile,
     PipeItems,
