@@ -172,12 +172,47 @@ def codes(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
+def recipe(heading: str) -> str:
+    """The diff below a heading of CONTRIBUTING.md."""
+    _, section = (ROOT / "CONTRIBUTING.md").read_text().split(f"## {heading}\n")
+    return section.split("\n## ")[0].split("```diff\n")[1].split("```")[0]
+
+
+RECIPES = ("Add a route", "Add a field to a response", "Add an option to a command")
+
+
+def copy_with(folder: Path, *headings: str) -> None:
+    """Apply recipes to a copy of the project, as printed, and check the style of the result."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("checks", "docs", "faults", "src", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("CONTRIBUTING.md", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    diff = "".join(map(recipe, headings))
+    subprocess.run(["git", "apply"], input=diff, cwd=folder, text=True, check=True)
+    changed = re.findall(r"^\+\+\+ b/(.+)$", diff, re.M)
+    for check in (("check",), ("format", "--check")):
+        run_module(folder, "ruff", *check, "--no-cache", *changed)
+    (folder / "docs" / "reference.md").write_text(run_module(folder, "checks.reference"))
+
+
+def run_tests(folder: Path, *arguments: str) -> None:
+    """Run tests of a copy, as ``make quick`` does."""
+    run_module(
+        *(folder, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
+        *("-m", "not thorough and not extended", *arguments),
+    )
+
+
 @pytest.mark.thorough
 def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
-    """Applied to a copy, the diff gives a route that is served, guarded and documented."""
-    diff = (ROOT / "CONTRIBUTING.md").read_text().split("```diff\n")[1].split("```")[0]
-    shutil.copytree(ROOT / "src", tmp_path / "src")
-    subprocess.run(["git", "apply"], input=diff, cwd=tmp_path, text=True, check=True)
+    """Applied to a copy, the diff gives a route that is served, guarded, documented and tested."""
+    copy_with(tmp_path, "Add a route")
+    run_tests(
+        *(tmp_path, "tests/api/test_contract.py", "tests/api/test_reference_page.py"),
+        *("tests/api/test_openapi_document.py", "tests/api/test_openapi_examples.py"),
+        *("tests/storage/test_isolation.py", "-k", "not postgres"),
+    )
     data, port, path = str(tmp_path / "data"), free_port(), {"PYTHONPATH": str(tmp_path / "src")}
     with Running("serve", "--data", data, "--port", str(port), **path) as running:
         url = f"http://127.0.0.1:{port}"
@@ -193,26 +228,38 @@ def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_the_example_of_a_new_field_is_all_it_takes(tmp_path: Path) -> None:
+    """Applied to a copy, the diff passes its own test and those of the contract."""
+    copy_with(tmp_path, "Add a field to a response")
+    run_tests(
+        *(tmp_path, "tests/api/test_contract.py", "tests/api/test_export_links.py"),
+        *("tests/api/test_openapi_document.py", "tests/api/test_openapi_examples.py"),
+        *("-k", "not postgres"),
+    )
+    assert "| `format` | string |  | Format of the export. |" in (
+        (tmp_path / "docs" / "reference.md").read_text()
+    )
+
+
+@pytest.mark.thorough
 def test_the_example_of_a_new_option_is_all_it_takes(tmp_path: Path) -> None:
-    """Applied to a copy, the diff passes the linter, its own test and the tests of the help."""
-    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Add an option to a command\n")[1]
-    diff = section.split("```diff\n")[1].split("```")[0]
-    for folder in ("docs", "faults", "src", "tests"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    subprocess.run(["git", "apply"], input=diff, cwd=tmp_path, text=True, check=True)
-    changed = re.findall(r"^\+\+\+ b/(.+)$", diff, re.M)
-    for check in (("check",), ("format", "--check")):
-        run_module(tmp_path, "ruff", *check, "--no-cache", *changed)
-    run_module(
-        *(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-        *("tests/cli/data/test_groups_and_reviews.py", "tests/cli/data/test_help.py"),
+    """Applied to a copy, the diff passes its own test and the tests of the help."""
+    copy_with(tmp_path, "Add an option to a command")
+    run_tests(
+        *(tmp_path, "tests/cli/data/test_groups_and_reviews.py", "tests/cli/data/test_help.py"),
         *("-k", "a_limit or (test_help and groups)"),
     )
 
 
-def run_module(folder: Path, *arguments: str) -> None:
+@pytest.mark.extended
+def test_the_examples_of_changes_have_correct_types(tmp_path: Path) -> None:
+    """Applied one after another, they do not disturb each other."""
+    copy_with(tmp_path, *RECIPES)
+    run_module(tmp_path, "mypy", "--cache-dir", str(tmp_path / "cache"))
+
+
+def run_module(folder: Path, *arguments: str) -> str:
+    """Run a module in a copy of the project. Return what it prints."""
     variables = environment(PYTHONPATH=str(folder / "src"))
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -223,6 +270,7 @@ def run_module(folder: Path, *arguments: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_the_command_prints_its_version() -> None:
