@@ -26,6 +26,15 @@ from tests.support.service import Client
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "gleanery"
+PAGES = [*(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"), *DOCS.rglob("*.md")]
+FORMER_FOLDERS = {
+    *("admin", "api", "background", "console", "http", "json_schema", "models", "observability"),
+    *("scheduling", "security", "server", "storage", "values"),
+}
+"""Packages that were at the top level. Pages must not name them there."""
+FOLDERS = FORMER_FOLDERS | {path.name for path in (*ROOT.iterdir(), *SOURCE.iterdir())}
+"""Where a path or a dotted name of this project begins."""
 SETTINGS_PAGE = (DOCS / "settings.md").read_text()
 COMMANDS_PAGE = (DOCS / "command-line.md").read_text()
 
@@ -156,16 +165,57 @@ def test_decisions_are_numbered_and_state_a_decision() -> None:
 
 def test_the_code_map_is_complete() -> None:
     page = (DOCS / "architecture.md").read_text()
-    source = ROOT / "src" / "gleanery"
     mapped = {name for row in re.findall(r"^\| (`.+?) \|", page, re.M) for name in codes(row)}
-    for folder in (source, source / "api", source / "storage"):
+    service = SOURCE / "service"
+    for folder in (SOURCE, service, service / "api", service / "storage", service / "resources"):
         for path in folder.iterdir():
             if not path.name.startswith("__"):
-                name = str(path.relative_to(source)) + ("/" if path.is_dir() else "")
+                name = str(path.relative_to(SOURCE)) + ("/" if path.is_dir() else "")
                 assert name in mapped, name
-    named = {name for name in codes(page) if re.fullmatch(r"[\w/]+(/|\.py)", name)}
-    missing = [n for n in named if not (source / n).exists() and not (ROOT / n).exists()]
-    assert missing == []
+
+
+def test_paths_in_the_documentation_exist() -> None:
+    """A path begins in the repository or in the package. A bare file name is not checked."""
+    pattern = re.compile(r"[\w.-]+/(?:[\w.-]+/)*(?:[\w-]+\.(?:py|js|css|sql|md|toml))?")
+    found = [
+        (page.name, name)
+        for page in PAGES
+        for name in filter(pattern.fullmatch, codes(without_blocks(page.read_text())))
+        if name.split("/")[0] in FOLDERS
+    ]
+    assert len(found) > 100
+    bases = (ROOT, SOURCE)
+    assert [each for each in found if not any((base / each[1]).exists() for base in bases)] == []
+
+
+def test_modules_in_the_documentation_exist() -> None:
+    found = [
+        (page.name, parts)
+        for page in PAGES
+        for name in re.findall(r"\bgleanery\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", page.read_text())
+        if (parts := name.split("."))[0] in FOLDERS and parts != ["service", "d"]  # of systemd
+    ]
+    assert len(found) > 10
+    assert [each for each in found if not names_something(each[1])] == []
+
+
+def names_something(parts: list[str]) -> bool:
+    """True if a dotted name is a package, a module, or a name that occurs in one."""
+    path = SOURCE
+    for number, part in enumerate(parts):
+        if (path / part).is_dir():
+            path = path / part
+            continue
+        module, inner = path / f"{part}.py", parts[number + 1 :]
+        if not module.exists():
+            module, inner = path / "__init__.py", parts[number:]
+        return all(re.search(rf"\b{name}\b", module.read_text()) for name in inner)
+    return True
+
+
+def without_blocks(text: str) -> str:
+    """The text of a page without its blocks of code, which often are files of a reader."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
 
 
 def codes(text: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""What the library, the command and the service share: version, errors, settings, suggestions."""

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""The service: everything that needs the extra ``server``. Only its commands import it."""

@@ -1,1 +1,1 @@
-"""TODO: what this package owns."""
+"""The resources: one package each, with operations, handlers, types, rules and SQL."""
