@@ -367,7 +367,7 @@ def test_the_redirect_keeps_the_path_of_the_base_url(tmp_path: Path) -> None:
     with Client(f"http://127.0.0.1:{service.settings.port}", None) as stranger:
         answer = stranger.get("/", follow_redirects=False)
     service.stop()
-    assert answer.headers["location"] == "/gleanery/service/console"
+    assert answer.headers["location"] == "/gleanery/console"
 
 
 def test_a_violation_names_the_missing_member(client: Client) -> None:
