@@ -27,6 +27,15 @@ from tests.support.service import Client
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "gleanery"
+PAGES = [*(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"), *DOCS.rglob("*.md")]
+FORMER_FOLDERS = {
+    *("admin", "api", "background", "console", "http", "json_schema", "models", "observability"),
+    *("scheduling", "security", "server", "storage", "values"),
+}
+"""Packages that were at the top level. Pages must not name them there."""
+FOLDERS = FORMER_FOLDERS | {path.name for path in (*ROOT.iterdir(), *SOURCE.iterdir())}
+"""Where a path or a dotted name of this project begins."""
 SETTINGS_PAGE = (DOCS / "settings.md").read_text()
 COMMANDS_PAGE = (DOCS / "command-line.md").read_text()
 
@@ -157,28 +166,104 @@ def test_decisions_are_numbered_and_state_a_decision() -> None:
 
 def test_the_code_map_is_complete() -> None:
     page = (DOCS / "architecture.md").read_text()
-    source = ROOT / "src" / "gleanery"
     mapped = {name for row in re.findall(r"^\| (`.+?) \|", page, re.M) for name in codes(row)}
-    for folder in (source, source / "api", source / "storage"):
+    service = SOURCE / "service"
+    for folder in (SOURCE, service, service / "api", service / "storage", service / "resources"):
         for path in folder.iterdir():
             if not path.name.startswith("__"):
-                name = str(path.relative_to(source)) + ("/" if path.is_dir() else "")
+                name = str(path.relative_to(SOURCE)) + ("/" if path.is_dir() else "")
                 assert name in mapped, name
-    named = {name for name in codes(page) if re.fullmatch(r"[\w/]+(/|\.py)", name)}
-    missing = [n for n in named if not (source / n).exists() and not (ROOT / n).exists()]
-    assert missing == []
+
+
+def test_paths_in_the_documentation_exist() -> None:
+    """A path begins in the repository or in the package. A bare file name is not checked."""
+    pattern = re.compile(r"[\w.-]+/(?:[\w.-]+/)*(?:[\w-]+\.(?:py|js|css|sql|md|toml))?")
+    found = [
+        (page.name, name)
+        for page in PAGES
+        for name in filter(pattern.fullmatch, codes(without_blocks(page.read_text())))
+        if name.split("/")[0] in FOLDERS
+    ]
+    assert len(found) > 100
+    bases = (ROOT, SOURCE)
+    assert [each for each in found if not any((base / each[1]).exists() for base in bases)] == []
+
+
+def test_modules_in_the_documentation_exist() -> None:
+    found = [
+        (page.name, parts)
+        for page in PAGES
+        for name in re.findall(r"\bgleanery\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", page.read_text())
+        if (parts := name.split("."))[0] in FOLDERS and parts != ["service", "d"]  # of systemd
+    ]
+    assert len(found) > 10
+    assert [each for each in found if not names_something(each[1])] == []
+
+
+def names_something(parts: list[str]) -> bool:
+    """True if a dotted name is a package, a module, or a name that occurs in one."""
+    path = SOURCE
+    for number, part in enumerate(parts):
+        if (path / part).is_dir():
+            path = path / part
+            continue
+        module, inner = path / f"{part}.py", parts[number + 1 :]
+        if not module.exists():
+            module, inner = path / "__init__.py", parts[number:]
+        return all(re.search(rf"\b{name}\b", module.read_text()) for name in inner)
+    return True
+
+
+def without_blocks(text: str) -> str:
+    """The text of a page without its blocks of code, which often are files of a reader."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
 
 
 def codes(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
+def recipe(heading: str) -> str:
+    """The diff below a heading of CONTRIBUTING.md."""
+    _, section = (ROOT / "CONTRIBUTING.md").read_text().split(f"## {heading}\n")
+    return section.split("\n## ")[0].split("```diff\n")[1].split("```")[0]
+
+
+RECIPES = ("Add a route", "Add a field to a response", "Add an option to a command")
+
+
+def copy_with(folder: Path, *headings: str) -> None:
+    """Apply recipes to a copy of the project, as printed, and check the style of the result."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("checks", "docs", "faults", "src", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("CONTRIBUTING.md", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    diff = "".join(map(recipe, headings))
+    subprocess.run(["git", "apply"], input=diff, cwd=folder, text=True, check=True)
+    changed = re.findall(r"^\+\+\+ b/(.+)$", diff, re.M)
+    for check in (("check",), ("format", "--check")):
+        run_module(folder, "ruff", *check, "--no-cache", *changed)
+    (folder / "docs" / "reference.md").write_text(run_module(folder, "checks.reference"))
+
+
+def run_tests(folder: Path, *arguments: str) -> None:
+    """Run tests of a copy, as ``make quick`` does."""
+    run_module(
+        *(folder, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
+        *("-m", "not thorough and not extended", *arguments),
+    )
+
+
 @pytest.mark.thorough
 def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
-    """Applied to a copy, the diff gives a route that is served, guarded and documented."""
-    diff = (ROOT / "CONTRIBUTING.md").read_text().split("```diff\n")[1].split("```")[0]
-    shutil.copytree(ROOT / "src", tmp_path / "src")
-    subprocess.run(["git", "apply"], input=diff, cwd=tmp_path, text=True, check=True)
+    """Applied to a copy, the diff gives a route that is served, guarded, documented and tested."""
+    copy_with(tmp_path, "Add a route")
+    run_tests(
+        *(tmp_path, "tests/api/test_contract.py", "tests/api/test_reference_page.py"),
+        *("tests/api/test_openapi_document.py", "tests/api/test_openapi_examples.py"),
+        *("tests/storage/test_isolation.py", "-k", "not postgres"),
+    )
     data, port, path = str(tmp_path / "data"), free_port(), {"PYTHONPATH": str(tmp_path / "src")}
     with Running("serve", "--data", data, "--port", str(port), **path) as running:
         url = f"http://127.0.0.1:{port}"
@@ -194,26 +279,38 @@ def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_the_example_of_a_new_field_is_all_it_takes(tmp_path: Path) -> None:
+    """Applied to a copy, the diff passes its own test and those of the contract."""
+    copy_with(tmp_path, "Add a field to a response")
+    run_tests(
+        *(tmp_path, "tests/api/test_contract.py", "tests/api/test_export_links.py"),
+        *("tests/api/test_openapi_document.py", "tests/api/test_openapi_examples.py"),
+        *("-k", "not postgres"),
+    )
+    assert "| `format` | string |  | Format of the export. |" in (
+        (tmp_path / "docs" / "reference.md").read_text()
+    )
+
+
+@pytest.mark.thorough
 def test_the_example_of_a_new_option_is_all_it_takes(tmp_path: Path) -> None:
-    """Applied to a copy, the diff passes the linter, its own test and the tests of the help."""
-    section = (ROOT / "CONTRIBUTING.md").read_text().split("## Add an option to a command\n")[1]
-    diff = section.split("```diff\n")[1].split("```")[0]
-    for folder in ("docs", "faults", "src", "tests"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    subprocess.run(["git", "apply"], input=diff, cwd=tmp_path, text=True, check=True)
-    changed = re.findall(r"^\+\+\+ b/(.+)$", diff, re.M)
-    for check in (("check",), ("format", "--check")):
-        run_module(tmp_path, "ruff", *check, "--no-cache", *changed)
-    run_module(
-        *(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-        *("tests/cli/data/test_groups_and_reviews.py", "tests/cli/data/test_help.py"),
+    """Applied to a copy, the diff passes its own test and the tests of the help."""
+    copy_with(tmp_path, "Add an option to a command")
+    run_tests(
+        *(tmp_path, "tests/cli/data/test_groups_and_reviews.py", "tests/cli/data/test_help.py"),
         *("-k", "a_limit or (test_help and groups)"),
     )
 
 
-def run_module(folder: Path, *arguments: str) -> None:
+@pytest.mark.extended
+def test_the_examples_of_changes_have_correct_types(tmp_path: Path) -> None:
+    """Applied one after another, they do not disturb each other."""
+    copy_with(tmp_path, *RECIPES)
+    run_module(tmp_path, "mypy", "--cache-dir", str(tmp_path / "cache"))
+
+
+def run_module(folder: Path, *arguments: str) -> str:
+    """Run a module in a copy of the project. Return what it prints."""
     variables = environment(PYTHONPATH=str(folder / "src"))
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -224,6 +321,7 @@ def run_module(folder: Path, *arguments: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_the_command_prints_its_version() -> None:

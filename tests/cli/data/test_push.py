@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from gleanery.cli.data import progress
-from gleanery.cli.data.item_files import open_input, open_items
-from gleanery.cli.data.pipe_items import PipeItems
+from gleanery.cli.data.item_sources import PipeItems, open_input, open_items
 from gleanery.cli.data.stop_signals import StopSignals
 from gleanery.client.items import FLUSH
 from tests.cli.data.conftest import CommandLine

@@ -11,17 +11,17 @@ from urllib.parse import quote
 
 import typer
 
-from gleanery.cli.data.command import data_command
-from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.failures import UserError
-from gleanery.cli.data.output import (
+from gleanery.cli.data.command import (
     AsJson,
+    UserError,
+    data_command,
     print_json,
     print_json_array,
     print_rows,
     shorten,
     show_date,
 )
+from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
 
 if TYPE_CHECKING:
     from gleanery.client import Client

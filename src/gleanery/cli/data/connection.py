@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gleanery.cli.data.command import data_command
-from gleanery.cli.data.failures import UserError, is_about_group
-from gleanery.cli.data.output import printable
+from gleanery.cli.data.command import UserError, data_command, is_about_group, printable
 from gleanery.cli.data.progress import Progress
 from gleanery.client.configuration import (
     TOKEN_VARIABLE,

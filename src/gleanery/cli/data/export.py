@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gleanery.cli.data.command import INTERRUPTED, data_command
+from gleanery.cli.data.command import (
+    FAILURE,
+    INTERRUPTED,
+    USER_ERROR,
+    AsJson,
+    CommandFailed,
+    UserError,
+    data_command,
+    name_options,
+    print_json,
+)
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.failures import FAILURE, USER_ERROR, CommandFailed, UserError, name_options
 from gleanery.cli.data.file_export import FileExport
-from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals

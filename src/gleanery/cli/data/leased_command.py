@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from gleanery.cli.data.failures import CommandFailed, UserError
+from gleanery.cli.data.command import CommandFailed, UserError
 
 if TYPE_CHECKING:
     from gleanery.client import Lease

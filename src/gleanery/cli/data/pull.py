@@ -14,7 +14,16 @@ import typer
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from gleanery.cli.data.command import data_command
+from gleanery.cli.data.command import (
+    USER_ERROR,
+    AsJson,
+    CommandFailed,
+    UserError,
+    data_command,
+    join_sentences,
+    print_json,
+    to_failure,
+)
 from gleanery.cli.data.connection import (
     GroupName,
     TokenFile,
@@ -23,14 +32,6 @@ from gleanery.cli.data.connection import (
     known_group,
     open_client,
 )
-from gleanery.cli.data.failures import (
-    USER_ERROR,
-    CommandFailed,
-    UserError,
-    join_sentences,
-    to_failure,
-)
-from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
 from gleanery.cli.data.stop_signals import Stopped, StopSignals

@@ -10,18 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gleanery.cli.data.command import data_command
-from gleanery.cli.data.connection import TokenFile, Url, open_client
-from gleanery.cli.data.failures import (
+from gleanery.cli.data.command import (
     USER_ERROR,
+    AsJson,
     CommandFailed,
     UserError,
+    data_command,
     join_sentences,
+    print_json,
     to_failure,
 )
-from gleanery.cli.data.item_files import Input, ItemFile, detect_format, open_input, open_items
-from gleanery.cli.data.output import AsJson, print_json
-from gleanery.cli.data.pipe_items import PipeItems
+from gleanery.cli.data.connection import TokenFile, Url, open_client
+from gleanery.cli.data.item_sources import (
+    Input,
+    ItemFile,
+    PipeItems,
+    detect_format,
+    open_input,
+    open_items,
+)
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.pushes import ItemError, PushFailed, PushReport

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from gleanery.cli.data.command import data_command
-from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.failures import UserError
-from gleanery.cli.data.output import (
+from gleanery.cli.data.command import (
     AsJson,
+    UserError,
+    data_command,
     print_json,
     print_json_array,
     print_rows,
@@ -20,6 +19,7 @@ from gleanery.cli.data.output import (
     shorten,
     show_date,
 )
+from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
 from gleanery.client.errors import Forbidden
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from msgspec import Raw
 
-from gleanery.cli.data.failures import UserError
+from gleanery.cli.data.command import UserError
 from gleanery.tables.destinations import NO_LOCKS, sync_folder
 
 _DIGITS = 19  # of the largest position, so that names sort as positions do

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gleanery.cli.data import leased_command
-from gleanery.cli.data.command import data_command, epilog
+from gleanery.cli.data.command import (
+    AsJson,
+    CommandFailed,
+    UserError,
+    data_command,
+    epilog,
+    join_sentences,
+    name_options,
+    print_json,
+    print_rows,
+    show_date,
+)
 from gleanery.cli.data.connection import TokenFile, Url, open_client
-from gleanery.cli.data.failures import CommandFailed, UserError, join_sentences, name_options
-from gleanery.cli.data.output import AsJson, print_json, print_rows, show_date
 from gleanery.cli.terminal import pluralize
 from gleanery.client.errors import ClientError, Invalid
 

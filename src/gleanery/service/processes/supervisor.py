@@ -1,6 +1,6 @@
 """The supervisor: keeps the worker processes of a node running.
 
-A worker runs ``server/worker.py`` as a program. The supervisor sends it the settings over a control
+A worker runs ``worker.py`` as a program. The supervisor sends it the settings over a control
 socket. The worker sends a byte each second. The end of the socket tells each of them that the other
 one is gone.
 """

@@ -1,1 +1,1 @@
-"""Storage: one database protocol, two engines, and a package of queries for each resource."""
+"""Storage: one database protocol, two engines, tenancy, and the schema with its migrations."""

@@ -1,6 +1,6 @@
 """Usage of organizations: requests, bytes and outputs of each day, and bytes that are stored.
 
-The services add to the numbers of a day in every sweep; see ``background.sweep``. The bytes that
+The services add to the numbers of a day in every sweep; see ``maintenance``. The bytes that
 are stored are measured by ``maintenance.storage_bytes``. Days are days since 1970, in UTC.
 """
 

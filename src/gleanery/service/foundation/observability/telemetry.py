@@ -2,7 +2,7 @@
 
 A request only adds to histograms and to a dictionary. Each second, ``publish`` adds the numbers of
 the dictionary to the metrics, and to the usage that waits for the database. The sweep stores that
-usage; see ``background.sweep``.
+usage; see ``maintenance``.
 
 An organization has a label in the metrics while it has a slot in the memory that the workers share.
 Each worker fills its slots by its own requests. So the slots of all workers bound the labels.

@@ -1,4 +1,8 @@
-"""Files of items: JSON lines, a JSON array or CSV, also compressed, read piece by piece."""
+"""Where the items of a push come from: a file or a pipe, read piece by piece.
+
+A file has JSON lines, a JSON array or CSV, and can be compressed. The writer of a pipe can be slow
+or die, so a thread reads ahead, and what was read is sent soon.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,19 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gleanery.cli.data.failures import UserError
-from gleanery.client.items import InvalidItem
+from gleanery.cli.data.command import UserError
+from gleanery.cli.data.stop_signals import StopSignals, blocked_in_new_threads
+from gleanery.client.items import FLUSH, InvalidItem
+from gleanery.client.queue.batches import MAX_ITEMS, Batch, BatchQueue
 
 FORMATS = ("jsonl", "json", "csv")
 MAX_ITEM_BYTES = 64 * 1024 * 1024
@@ -39,6 +48,16 @@ _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # the first one is new i
 _CSV_HEADER = re.compile(rb'"?[\w .-]+"?(,"?[\w .-]+"?)+[\r\n]')
 _BREAKS = re.compile(r"[\r\n]+")
 _BLANK = re.compile(r"[ \t\r\n]*")
+FLUSH_SECONDS = 5.0
+"""Time after which an item is sent, even if its batch is not full."""
+_LAST_SECONDS = 1.0
+"""Time after a signal in which items are read that the writer sent before."""
+_LOOK_SECONDS = 0.1
+_MAX_BATCHES = 2
+"""Number of full batches that are read ahead."""
+
+
+# --- files --------------------------------------------------------------------------------------
 
 
 def detect_format(file: str) -> str:
@@ -314,3 +333,71 @@ def _zstd() -> Any:
         except ImportError:
             pass
     raise UserError("This Python cannot read zstd: run zstd -dc FILE | gleanery push … instead")
+
+
+# --- pipes --------------------------------------------------------------------------------------
+
+
+class PipeItems:
+    """Iterates over items that a thread reads ahead. Iterate over it once.
+
+    The first Ctrl-C or SIGTERM ends the items. ``on_stop`` is called before the last ones.
+    """
+
+    def __init__(
+        self, source: Iterable[Any], signals: StopSignals, on_stop: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._signals = signals
+        self._on_stop = on_stop
+        self._last = inf  # time after which nothing more is read
+        self._queue: BatchQueue[Any] = BatchQueue(MAX_ITEMS, FLUSH_SECONDS, _MAX_BATCHES)
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        with blocked_in_new_threads():
+            threading.Thread(target=self._read, daemon=True).start()
+        while (batch := self._take()) is not None:
+            yield from batch.entries
+            yield FLUSH
+        if self._error is not None:
+            raise self._error
+
+    def _take(self) -> Batch[Any] | None:
+        """Wait for a batch, and return it. Return None at the end."""
+        while True:
+            self._look_for_signal()
+            has_ended = self._queue.is_ending
+            batch = self._queue.first(_LOOK_SECONDS)
+            if batch is not None:
+                self._queue.remove_first()
+                return batch
+            if has_ended:
+                return None
+
+    def _look_for_signal(self) -> None:
+        """End the items some time after a signal, even if the writer continues."""
+        if self._signals.received is None:
+            return
+        if self._last == inf:
+            self._last = time.monotonic() + _LAST_SECONDS
+            self._on_stop()
+        if time.monotonic() >= self._last:
+            self._queue.end()
+
+    def _read(self) -> None:
+        """Read the items. It waits if the others are not taken yet."""
+        try:
+            for item in self._source:
+                if not self._queue.put(item, _line_size(item)):
+                    return
+        except Exception as error:  # the other thread raises it
+            self._error = error
+        self._queue.end()
+
+
+def _line_size(item: Any) -> int:
+    """Return the bytes of an item, about as many as its line has."""
+    if isinstance(item, dict):
+        return sum(len(name) + len(value) + 6 for name, value in item.items())
+    return len(item) if isinstance(item, bytes) else 0
