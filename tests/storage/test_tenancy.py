@@ -71,12 +71,12 @@ OVER_ALL = {
     "sessions.leases._ANY_EXPIRED": "tells if there are such leases",
     "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
-    "fields.scrapes._ENDED": "jobs whose ended scrapes remember deleted outputs",
+    "fields.job_statistics._ENDED": "jobs whose ended scrapes remember deleted outputs",
     "sessions.summaries._EXPIRED_COOKIES": "a number for the metric",
     "sessions.summaries._EXPIRED_ENTRIES": "a number for the metric",
     "sessions.summaries._EXPIRING_COOKIES": "a number for the metric",
     "sessions.summaries._EXPIRING_ENTRIES": "a number for the metric",
-    "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
+    "admin.backup._BLOBS": "a backup holds the bytes of all organizations",
 }
 WORKS_FOR_ALL_TENANTS = {
     "audit.log": 1,
@@ -89,7 +89,7 @@ WORKS_FOR_ALL_TENANTS = {
     "maintenance.retention": 1,
     "sessions.summaries": 1,
     "sessions.leases": 1,
-    "fields.scrapes": 1,
+    "fields.job_statistics": 1,
     "usage": 1,
 }
 
