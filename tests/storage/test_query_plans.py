@@ -37,7 +37,7 @@ from gleanery.service.storage.database import Statement
 from gleanery.service.storage.engines import create_engine
 from gleanery.service.storage.postgres.database import PostgresDatabase
 from gleanery.service.storage.postgres.transactions import over_arrays, to_postgres
-from gleanery.service.storage.sqlite.statements import for_key_array, to_sqlite
+from gleanery.service.storage.sqlite.connections import for_key_array, to_sqlite
 from tests.support.batches import batches
 from tests.support.databases import open_sqlite, undo_newest_migration
 from tests.support.outputs import output

@@ -25,7 +25,7 @@ from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.storage import migrations, tenancy, usage
 from gleanery.service.storage.database import Engine, Transaction
 from gleanery.service.storage.engines import open_engine
-from gleanery.service.storage.sqlite.statements import for_key_array
+from gleanery.service.storage.sqlite.connections import for_key_array
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.statements import modules_with_statements, statements

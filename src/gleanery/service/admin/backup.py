@@ -28,8 +28,12 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import SchemaState
 from gleanery.service.storage.metadata import KEY_FINGERPRINT
-from gleanery.service.storage.sqlite.connections import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
-from gleanery.service.storage.sqlite.statements import to_sqlite
+from gleanery.service.storage.sqlite.connections import (
+    DAMAGED_ERRORS,
+    RESTORE_BACKUP,
+    is_disk_full,
+    to_sqlite,
+)
 from gleanery.service.storage.tenancy import ANY_TENANT
 
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"

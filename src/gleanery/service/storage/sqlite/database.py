@@ -46,13 +46,15 @@ from gleanery.service.storage.sqlite.connections import (
     connect_reader,
     create_file,
     explain,
+    join_items,
+    join_lines,
     lock_folder,
     reject_unfinished_restore,
     require_file,
+    to_sqlite,
     unavailable,
 )
 from gleanery.service.storage.sqlite.readers import ChangePoller, LargeReads
-from gleanery.service.storage.sqlite.statements import join_items, join_lines, to_sqlite
 from gleanery.service.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")

@@ -26,9 +26,9 @@ from gleanery.service.storage.sqlite.connections import (
     TEMPORARY_ERRORS,
     OpenFiles,
     connect_reader,
+    to_sqlite,
     unavailable,
 )
-from gleanery.service.storage.sqlite.statements import to_sqlite
 
 _SLOTS = 3  # a tenant alone holds two, so that the thread always has the next read
 _WAIT_SECONDS = 30.0

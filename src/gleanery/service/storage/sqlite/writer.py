@@ -41,8 +41,13 @@ from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.scheduling.fair_shares import FairQueue
 from gleanery.service.storage import migrations, tenancy
 from gleanery.service.storage.database import Row, Statement, Transaction
-from gleanery.service.storage.sqlite.connections import TEMPORARY_ERRORS, OpenFiles, unavailable
-from gleanery.service.storage.sqlite.statements import for_key_array, to_sqlite
+from gleanery.service.storage.sqlite.connections import (
+    TEMPORARY_ERRORS,
+    OpenFiles,
+    for_key_array,
+    to_sqlite,
+    unavailable,
+)
 
 T = TypeVar("T")
 
