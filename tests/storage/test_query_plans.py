@@ -61,7 +61,7 @@ ON_OUTPUTS = {
     if re.search(r"\b(FROM|UPDATE) outputs\b", to_postgres(sql))
 }
 SORTS_SEVERAL_PAGES = {  # only on PostgreSQL
-    f"outputs.feed_sources.{source}.{statement}"
+    f"changes.feed.{source}.{statement}"
     for source in ("FULL", "APPROVED")
     for statement in ("changes", "sizes")
 }
