@@ -193,7 +193,7 @@ def test_a_file_is_overwritten_only_on_request(
     [
         (["-o", "a.xlsx"], "give --format"),
         (["-o", "-", "--json"], "leave out --json"),
-        (["-o", "a.csv", "--approved", "--not-approved"], "--approved or --not-approved"),
+        (["-o", "a.csv", "--approved", "--not-approved"], "--approved and --not-approved"),
         (["-o", "a.csv", "--not-approved", "--view", "approved"], "leave out --not-approved"),
         (["--created-after", "yesterday", "-o", "{folder}/a.csv"], "created_after"),
         (["--region", "Bavaria", "-o", "{folder}/a.csv"], "region"),
