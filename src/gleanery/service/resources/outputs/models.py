@@ -1,4 +1,4 @@
-"""What clients send and receive about outputs: queries, outputs as scrapers send them, and pages."""
+"""What clients send and receive about outputs: queries, outputs of scrapers, and pages."""
 
 from __future__ import annotations
 
