@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib.util
 import json
 import os
 import socket
@@ -171,7 +172,7 @@ def test_without_the_library_the_message_says_what_to_install(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.store("group", output(1))
-    monkeypatch.setattr(tables.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for answer in (
         client.get("/v1/exports/group", params={"format": "parquet"}),
         client.post("/v1/exports/group/links", params={"format": "parquet"}),

@@ -1,6 +1,4 @@
-"""Queries about changes and earlier versions of outputs."""
-
-# MERGED gleanery.models.responses.changes: Responses about changes and earlier versions of outputs.
+"""What clients send and receive about the change feed."""
 
 from __future__ import annotations
 

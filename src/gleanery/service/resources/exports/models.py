@@ -1,4 +1,4 @@
-"""TODO."""
+"""What clients send and receive about exports and the links to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""What clients receive about earlier versions of outputs, and about changed fields."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""TODO."""
-
-# MERGED gleanery.models.requests.outputs: Outputs and their files, as a scraper sends them.
-# MERGED gleanery.models.responses.outputs: Responses about outputs, their files and their exports.
+"""What clients send and receive about outputs: queries, outputs of scrapers, and pages."""
 
 from __future__ import annotations
 
