@@ -33,9 +33,9 @@ from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import countries, json_text, timestamps
 from gleanery.service.http import HttpError, InvalidForm, RangeNotSatisfiable
-from gleanery.service.http.content import FileForm, FileHead, is_not_modified, requested_range
+from gleanery.service.http.content import FileForm, FileHead, requested_range
 from gleanery.service.http.parser import RequestParser
-from gleanery.service.http.request import HttpRequest, Transport
+from gleanery.service.http.request import HttpRequest, Transport, is_not_modified
 from gleanery.service.resources.access import authentication
 from gleanery.service.resources.files import handlers
 from gleanery.service.resources.files.links import FileLinks

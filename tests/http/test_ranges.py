@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gleanery.service.http import PreconditionFailed, RangeNotSatisfiable
-from gleanery.service.http.content import (
-    ContentRange,
-    check_precondition,
-    is_not_modified,
-    requested_range,
-)
+from gleanery.service.http.content import ContentRange, requested_range
+from gleanery.service.http.request import check_precondition, is_not_modified
 
 ETAG = b'"abc"'
 

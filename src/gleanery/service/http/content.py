@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from gleanery.service.http.application import InvalidForm, PreconditionFailed, RangeNotSatisfiable
+from gleanery.service.http.application import InvalidForm, RangeNotSatisfiable
+from gleanery.service.http.request import field_value
 
 # --- forms with one file ------------------------------------------------------------------------
 
@@ -175,20 +176,6 @@ class ContentRange(NamedTuple):
         return b"bytes %d-%d/%d" % (self.start, self.stop - 1, self.size)
 
 
-def check_precondition(headers: Mapping[bytes, bytes], etag: bytes) -> None:
-    """Raise PreconditionFailed if If-Match does not name this ETag. A weak tag never matches."""
-    tags = [tag.strip() for tag in headers.get(b"if-match", etag).split(b",")]
-    if etag not in tags and b"*" not in tags:
-        raise PreconditionFailed
-
-
-def is_not_modified(headers: Mapping[bytes, bytes], etag: bytes) -> bool:
-    """Return True if If-None-Match names this ETag: the client already has the content."""
-    tags = _value(headers, b"if-none-match").split(b",")
-    named = [tag.strip().removeprefix(b"W/") for tag in tags]
-    return etag in named or b"*" in named
-
-
 def requested_range(headers: Mapping[bytes, bytes], etag: bytes, size: int) -> ContentRange:
     """Return the range that the Range header requests.
 
@@ -196,9 +183,9 @@ def requested_range(headers: Mapping[bytes, bytes], etag: bytes, size: int) -> C
     wanted for this ETag (If-Range).
     """
     whole = ContentRange(0, size, size, is_partial=False)
-    if _value(headers, b"if-range") not in (b"", etag):
+    if field_value(headers, b"if-range") not in (b"", etag):
         return whole
-    found = _RANGE.fullmatch(_value(headers, b"range").replace(b" ", b""))
+    found = _RANGE.fullmatch(field_value(headers, b"range").replace(b" ", b""))
     if found is None or found.group(1, 2) == (b"", b""):
         return whole
     bounds = _bounds(found[1], found[2], size)
@@ -218,7 +205,3 @@ def _bounds(first: bytes, last: bytes, size: int) -> tuple[int, int] | None:
     if last and int(last) < int(first):
         return None
     return int(first), min(int(last) + 1, size) if last else size
-
-
-def _value(headers: Mapping[bytes, bytes], name: bytes) -> bytes:
-    return headers.get(name, b"").strip()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from gleanery.service.http.application import Header, HeaderBlock
+from gleanery.service.http.application import (
+    Header,
+    HeaderBlock,
+    PreconditionFailed,
+)
 
 _MAX_BUFFERED_BYTES = 64 * 1024  # of a body that the application has not read yet
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -222,3 +226,22 @@ class HttpRequest:
 @lru_cache(maxsize=2)
 def _date_line(second: int) -> bytes:
     return f"date: {formatdate(second, usegmt=True)}".encode()
+
+
+def check_precondition(headers: Mapping[bytes, bytes], etag: bytes) -> None:
+    """Raise PreconditionFailed if If-Match does not name this ETag. A weak tag never matches."""
+    tags = [tag.strip() for tag in headers.get(b"if-match", etag).split(b",")]
+    if etag not in tags and b"*" not in tags:
+        raise PreconditionFailed
+
+
+def is_not_modified(headers: Mapping[bytes, bytes], etag: bytes) -> bool:
+    """Return True if If-None-Match names this ETag: the client already has the content."""
+    tags = field_value(headers, b"if-none-match").split(b",")
+    named = [tag.strip().removeprefix(b"W/") for tag in tags]
+    return etag in named or b"*" in named
+
+
+def field_value(headers: Mapping[bytes, bytes], name: bytes) -> bytes:
+    """Return the value of a header field; empty if it is absent."""
+    return headers.get(name, b"").strip()

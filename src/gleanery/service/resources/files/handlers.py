@@ -30,12 +30,8 @@ from gleanery.service.foundation.errors import (
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.http import InvalidForm
-from gleanery.service.http.content import (
-    FileForm,
-    check_precondition,
-    is_not_modified,
-    requested_range,
-)
+from gleanery.service.http.content import FileForm, requested_range
+from gleanery.service.http.request import check_precondition, is_not_modified
 from gleanery.service.resources.files import records
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.files.models import BlobQuery, FileQuery, FileUpload

@@ -30,7 +30,7 @@ from gleanery.service.foundation.errors import (
 from gleanery.service.foundation.values import json_text
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.http import Header
-from gleanery.service.http.content import is_not_modified
+from gleanery.service.http.request import is_not_modified
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.log import ReadAuditor
 from gleanery.service.resources.audit.models import AuditAbout
