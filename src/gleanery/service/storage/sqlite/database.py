@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +23,7 @@ import orjson
 from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
 from gleanery.service.foundation.observability.progress import StartProgress, no_progress
+from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
 from gleanery.service.foundation.security.vault import create_private_folder
 from gleanery.service.storage import migrations, tenancy
 from gleanery.service.storage.database import (
@@ -54,13 +58,17 @@ from gleanery.service.storage.sqlite.connections import (
     to_sqlite,
     unavailable,
 )
-from gleanery.service.storage.sqlite.readers import ChangePoller, LargeReads
+from gleanery.service.storage.sqlite.readers import ChangePoller
 from gleanery.service.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
 
 _MAX_RELEASE_SECONDS = 20.0  # of a sweep, which has other work
 _MAX_COPIES, _COPY_PAUSE_SECONDS = 50, 0.1  # of the write-ahead log, by a command
+_SLOTS = 3  # a tenant alone holds two, so that the thread always has the next read
+_WAIT_SECONDS = 30.0
+_NICENESS = 10
+_TOO_MANY = "Too many large pages and exports are being read; try again"
 
 
 class SqliteDatabase:
@@ -328,3 +336,58 @@ class _SqliteHandle(NamedTuple):
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
     ) -> T:
         return await self.database.write_for(self.organization_id, work)
+
+
+# --- large rows ----------------------------------------------------------------------------------
+
+
+class LargeReads:
+    """One thread with its own connection, which it opens at the first read.
+
+    The tenants take turns. An export is many reads, and one tenant may have many exports.
+    """
+
+    def __init__(self, path: Path, files: OpenFiles) -> None:
+        self._path = path
+        self._files = files
+        self._connection: apsw.Connection | None = None
+        self._thread = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="large reads", initializer=_lower_priority
+        )
+        self._turns = FairSemaphore(_SLOTS, _WAIT_SECONDS, _TOO_MANY)
+
+    async def read(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+        """Read in the thread, when it is the tenant's turn. Raise Overloaded."""
+        loop = asyncio.get_running_loop()
+        async with self._turns.held_for(organization_id):
+            return await loop.run_in_executor(self._thread, self._read, sql, values)
+
+    def _read(self, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+        self._connection = self._connection or self._connect()
+        return self._connection.execute(sql, values).fetchall()
+
+    def _connect(self) -> apsw.Connection:
+        """Connect to the file that the others have open, and to no other one."""
+        connection = connect_reader(self._path)
+        try:
+            self._files.check()
+        except Unavailable:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        """Wait for the current read, then close the connection."""
+        self._thread.shutdown(cancel_futures=True)
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _lower_priority() -> None:
+    """Lets the event loop run first where both threads share a core.
+
+    Only Linux has a priority for each thread. Beside an export, the slowest percent of small pages
+    takes 1.45 times as long as without one; with equal priorities it takes 1.85 times as long.
+    """
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
