@@ -42,6 +42,7 @@ from gleanery.service.storage.database import (
     Transaction,
 )
 from gleanery.service.storage.sqlite import space
+from gleanery.service.storage.sqlite.change_poller import ChangePoller
 from gleanery.service.storage.sqlite.connections import (
     TEMPORARY_ERRORS,
     OpenFiles,
@@ -58,7 +59,6 @@ from gleanery.service.storage.sqlite.connections import (
     to_sqlite,
     unavailable,
 )
-from gleanery.service.storage.sqlite.readers import ChangePoller
 from gleanery.service.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
