@@ -41,8 +41,7 @@ from gleanery.service.resources.files import handlers
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.outputs import batches
 from gleanery.service.resources.outputs.batches import Batch, BatchOptions
-from gleanery.service.resources.outputs.elements import ItemMapping
-from gleanery.service.resources.outputs.models import Output, OutputQuery
+from gleanery.service.resources.outputs.models import IngestQuery, Output, OutputQuery
 from gleanery.sessions.model import MAX_DOMAIN_LENGTH, normalize_domain
 
 
@@ -288,35 +287,37 @@ def check_body(data: bytes) -> None:
 def check_batch(text: bytes) -> None:
     """The fast path and the model return the same outputs or the same errors."""
     by_model = _result(lambda: batches.parse_outputs(text, 100))
-    by_fast_path = _result(lambda: _bound(text, BatchOptions()).parsed)
+    by_fast_path = _result(lambda: _bound(text, IngestQuery()).parsed)
     assert by_fast_path == by_model
     if isinstance(by_fast_path, str):
-        outputs = _bound(text, BatchOptions()).outputs
+        outputs = _bound(text, IngestQuery()).outputs
         identities = [(output.job_id, output.source_url, output.key) for output in outputs]
         assert identities == [
             (o.job_id, o.source_url, o.key) for o in batches.parse_outputs(text, 100)
         ]
 
 
-def _bound(text: bytes, options: BatchOptions) -> Batch:
-    batch = batches.bind_json(text, 100, 10_000, options)
+def _bound(text: bytes, query: IngestQuery) -> Batch:
+    batch = batches.bind_json(text, 100, 10_000, query)
     assert isinstance(batch, Batch)
     return batch
 
 
 def check_items(text: bytes) -> None:
     """Bare items are the same outputs on both paths. If some are skipped, the others are stored."""
-    options = BatchOptions(ItemMapping("j", "u", "k"))
+    query = IngestQuery(job_id="j", url_field="u", key_field="k")
+    options = BatchOptions.from_query(query)
     strictly = _result(lambda: batches.parse_json(text, 100, options).parsed)
-    assert _result(lambda: _bound(text, options).parsed) == strictly
+    assert _result(lambda: _bound(text, query).parsed) == strictly
     if isinstance(strictly, str):
-        identified = [(output.source_url, output.key) for output in _bound(text, options).outputs]
-        assert identified == [(o.source_url, o.key) for o in _bound(text, options).parsed]
-    skipping = _result(lambda: _bound(text, options._replace(skips_invalid=True)).parsed)
+        identified = [(output.source_url, output.key) for output in _bound(text, query).outputs]
+        assert identified == [(o.source_url, o.key) for o in _bound(text, query).parsed]
+    skip = query.model_copy(update={"on_error": "skip"})
+    skipping = _result(lambda: _bound(text, skip).parsed)
     if isinstance(strictly, str):
         assert skipping == strictly
     elif isinstance(skipping, str):  # an element was skipped; else the whole text is invalid
-        skipped = _bound(text, options._replace(skips_invalid=True)).skipped
+        skipped = _bound(text, skip).skipped
         assert skipped is not None
         assert list(skipped.details) == list(strictly)
 
