@@ -10,7 +10,7 @@ An item passes up to three places. The items keep the order in which they were a
 2. **The service** (``sender``). One consumer takes the first batch, stores it, and removes it only
    then. The thread of a ``Sender`` has the back-off of the client, but its wait can be stopped.
 3. **The disk** (``spool``). While the service does not respond, batches go to the ``Spool``. This
-   run or the next one sends them before all later items. A kill loses none of them.
+   run or the next one sends them before all later items. They survive a kill of the process.
 
 Items that the service rejects leave the queue: ``sender`` finds all of them, and keeps them in a
 file.
@@ -21,5 +21,5 @@ Each program uses the places that it needs:
 - ``gleanery push`` reads a pipe into a ``BatchQueue``. It has no spool: the input is the copy that
   lasts, and ``--skip`` continues in it.
 - Crawlee adds the calls of ``push_data`` to a ``BatchQueue``. It has no spool: a call returns when
-  its items are stored, and the request queue of Crawlee is the copy that lasts.
+  its items are stored, and the request queue of Crawlee is the durable copy.
 """

@@ -1,11 +1,11 @@
-"""What the API knows of a request: its state, its repetitions, and the input of its handler.
+"""What the API knows of a request: its state, whether it repeats another, and the handler's input.
 
 The state is in ``request.state``, from the admission of a request to its end.
 
 A client that pages sends the same request many times, except for the cursor. A client that polls
-sends exactly the same one. The HTTP server recognises the headers; the memo recognises the target,
-so that a repetition is not parsed again. The memo is stored in the header block, so it ends with
-the connection.
+sends exactly the same one. If the headers repeat, the HTTP server reuses the parsed header block. A
+memo in that block keeps the last target and its bound query. If only the cursor differs, the query
+is not bound again. The memo ends with the connection.
 """
 
 from __future__ import annotations

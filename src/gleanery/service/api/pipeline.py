@@ -1,11 +1,13 @@
 """The request pipeline: runs the stages of each request.
 
 Theory of operation
-    A request passes these stages. A plain function runs the first two, and a task the others.
+    A request passes these stages. The first two run in a plain function. The others run in a
+    task, or in a read batch.
 
     ::
 
-        admit       a slot in the limits of the process, or a rejection without a task
+        admit       a slot in the limits of the process, or a rejection without a task; health
+                    checks and metrics need no slot
         schedule    a task, or a read batch for a small page that repeats an earlier request
         route       the operation of the method and path
         authenticate    the grant of the caller, its scopes, and one more request of its token
@@ -14,14 +16,15 @@ Theory of operation
         respond     content coding, sending, and the record in logs and metrics
 
     A read batch skips the stages whose result is known from the earlier request. It reads the pages
-    of one scheduler round together. Then ``_respond_in_batch`` does the rest without waiting. If it
-    cannot, it leaves the request as it is, and a task handles it from the start.
+    of one scheduler round together. Then ``_respond_in_batch`` does the rest without waiting. If
+    that would require waiting, the batch leaves the request untouched, and a task handles it.
 
     Invariants:
 
     - What a request holds (slot, body, unsent bytes) is in its state, and is released once: by
       ``handle``, by the batch, or by ``abandon``.
-    - Each request is counted once for the rate limit, and recorded once, whichever way it takes.
+    - A request is counted for the rate limit at most once, and recorded once, on every path. A
+      rejected request is not counted.
     - Nothing waits before a slot is assigned. A rejection costs no task and no statement.
     - An error before the first byte becomes a response. After it, the connection closes.
 

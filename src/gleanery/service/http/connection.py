@@ -25,8 +25,9 @@ Invariants:
   paused. ``_admit_next``, ``HttpRequest.receive`` and ``_proceed`` resume it.
 - Each admitted request ends in ``finish``; a second call has no effect. A missing or truncated
   response closes the connection, so that the client notices it.
-- After DISCARDING, nothing is parsed. The current request still gets its response, and input is
-  read and dropped for a while, so that the client can receive it.
+- Once a connection is DISCARDING, nothing more is parsed. From OPEN it can become HALF_CLOSED; then
+  it still handles the requests that it has received. The current request still gets its response,
+  and input is read and dropped for a while, so that the client can receive it.
 - The registry holds a connection until its socket is closed and its last request has ended.
 
 Call tree of a request with a body::

@@ -1,9 +1,10 @@
 """The change feed: creations, updates and deletions of a group, in the order of commit.
 
 Theory of operation
-    There is a feed of all outputs and one of the approved view. Both use numbers of one order. An
-    output is in a feed once, at its last change and as it is now. A deletion is in it as a
-    tombstone. Each change has a cursor, and a client that continues from it misses nothing.
+    There is a feed of all outputs and one of the approved view. Both take their sequence
+    numbers from one order. An output is in a feed once, at its last change and as it is now. A
+    deletion is in it as a tombstone. Each change has a cursor, and a client that continues from it
+    misses nothing.
 
     The position of a client is in one of two states (``outputs.positions``):
 
@@ -15,15 +16,15 @@ Theory of operation
     Invariants:
 
     - Sequence numbers grow with the order of commit, because writers hold the lock of the group. So
-      no change appears later behind a cursor.
-    - Tombstones are purged after some time. A client that follows from before the last purge could
-      miss a deletion, so its cursor is rejected (``CursorExpired``). The same applies to a restore,
-      because such a client may have seen data that was lost.
+      no change is ever inserted before a cursor that a client has.
+    - Tombstones are purged after some time. A client that follows, and whose cursor is older than
+      the last purge, could miss a deletion. So its cursor is rejected (``CursorExpired``). The same
+      applies to a restore, because such a client may have seen data that was lost.
     - A client that catches up has seen no output that was deleted before it started. So it may pass
       purged numbers. Its cursor is rejected if a purge reaches the day on which it started.
     - A purge can run during the read, so the position is checked before and after it.
-    - Nobody gets a change twice, except for a client that catches up and stops inside a
-      millisecond. Therefore a feed for such a client ends with a whole millisecond.
+    - The cursors of a client that catches up have the resolution of a millisecond. So its feed
+      ends with a whole millisecond. A client that stops inside one gets some changes twice.
     - One statement reads all tables of a feed, because an output can move between them.
 
     ::
@@ -37,7 +38,7 @@ Theory of operation
               ├─ _with_fields                  what each update has changed, if it is wanted
               └─ _render_chunks
         maintenance
-          └─ pending_purges                    deletes tombstones, and moves the limit of cursors
+          └─ pending_purges                    deletes tombstones, and moves the oldest valid cursor
 
 See ``docs/decisions/0095-every-change-has-a-cursor.md`` and ``0150-both-feeds-have-one-order.md``.
 """

@@ -7,9 +7,13 @@ Everything here runs under the group's lock, in the transaction that changes the
 statistics and the outputs always agree. The reasons are in
 ``docs/decisions/0154-field-statistics-are-counts-of-fields.md`` and in the records 0155 and 0156.
 
+A slot is a number that stands for one kind of value of one field of a job. A bitmap of slots says
+which fields an output has, and with which kinds. Outputs with the same fields and kinds have the
+same shape.
+
 States of an output:
 
-- not counted: ``outputs.fields`` is NULL. An older program has stored it.
+- not counted: ``outputs.fields`` is NULL. A version without field statistics has stored it.
 - counted: ``outputs.fields`` is a bitmap of slots. The row of its job counts it in each slot.
 - seen: it is counted, and its last scrape is not before the start of the current scrape. The
   counts of the current scrape contain it as well.
@@ -17,7 +21,7 @@ States of an output:
   the counts of the current scrape still contain it.
 
 States of a scrape: it begins with the first batch after a pause, it is current while batches
-follow, and it has ended after a pause of ``IDLE``. Nothing happens at that moment. The next batch
+follow, and it has ended after a pause of ``IDLE``. No code runs when a scrape ends. The next batch
 of the job stores it in ``job_scrapes`` and begins a new one.
 
 States of a slot: free, then used by one kind of one field, then free again. Only
@@ -26,10 +30,11 @@ States of a slot: free, then used by one kind of one field, then free again. Onl
 Invariants:
 
 - The count of a slot is the number of outputs of the job whose bitmap has the slot.
-- The same holds for the current scrape and its seen outputs, those that were deleted included.
-- A value is parsed once, when it is stored. To subtract an output needs only its bitmap.
+- In the counts of the current scrape, it is the number of seen outputs, including those that were
+  deleted since.
+- A value is parsed once, when it is stored. Subtracting an output needs only its bitmap.
 - The result does not depend on how the outputs are divided into batches.
-- If the fields of a job are too many, the others share the slot of ``UNLISTED``.
+- A job has a limited number of slots. Fields beyond the limit share the slot of ``UNLISTED``.
 
 Call tree::
 

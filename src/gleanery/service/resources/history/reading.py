@@ -7,14 +7,14 @@ Theory of operation
 
     - An entry is a delta against the next newer version. So a chain is restored from the present
       version backwards, in steps of about a megabyte, and only as far as a request needs.
-    - The last version before a deletion stands alone. A chain without a present version begins
-      there, and the history continues across deletions.
-    - Each version covers the positions from ``seq`` up to ``replaced_seq``, without it. Versions
-      do not overlap.
-    - Limits count when a version is read. The group may keep less than is stored, never more. The
-      next older version after the limit is read as well: it says where the oldest one began.
+    - The last version before a deletion is stored whole, not as a delta. A chain without a present
+      version begins there, and the history continues across deletions.
+    - Each version covers the positions from ``seq`` (inclusive) to ``replaced_seq`` (exclusive).
+      Versions do not overlap.
+    - The limits of the group apply when a version is read: more versions can be stored than are
+      shown. The version before the oldest shown one is read as well, to compare the two.
     - Others can write during the read. That changes no version that is older than the first one
-      that was read. A deleted output that returns in between starts the read again.
+      that was read. If a deleted output is stored again during the read, the read restarts.
     - The last approved version of an output can be older than what the group keeps. It is read
       from the approved view.
 

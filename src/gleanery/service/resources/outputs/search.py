@@ -4,12 +4,13 @@ Theory of operation
     A search covers all outputs of a group, or its approved view, with any filters. It has a
     position and a direction, and it finds the outputs after the position in the change order.
 
-    - A page ends at the limit of items, at the limit of bytes, or at the limit of steps. Therefore
-      a page with a next cursor can be short, and with several filters even empty.
+    - A page ends at the limit of items, at the limit of bytes, or at the limit of steps. A step is
+      a row that a search with several filters inspects. Therefore a page with a next cursor can be
+      short, and with several filters even empty.
     - A page without a next cursor is the end. A cursor is a sequence number: the page after it
       begins with the next greater one.
-    - An output that changes gets a greater sequence number. So it can leave a page that has not
-      been read, but it is on a later one. No output is missed.
+    - An output that changes gets a greater sequence number. So it can disappear from
+      a page that the client has not read yet, but then it is on a later page. No output is missed.
     - The limits bound the work of a request: each statement seeks in an index, and reads no row
       that its page does not need.
 
@@ -19,7 +20,8 @@ Theory of operation
     ::
 
         handlers, read batches
-          └─ read_page / page_read      describes a read; its statement runs in the storage
+          └─ read_page                  reads a page
+              ├─ page_read              describes the read; its statement runs in the storage
               ├─ search_for             chooses statements for the filters, and their values
               │   └─ search_statements  writes the SQL once per set of filters
               └─ _read_large_page       sizes, then items in parts

@@ -7,18 +7,19 @@ A lease is a row of ``session_leases``. Its state follows from the row and the t
     expired   a row whose ``expires_at`` has passed; it counts as free
 
 ``acquire`` makes a free session held, and ``change`` extends it. A session becomes free again by
-``change`` with a return, by ``release``, by ``end_of_host`` and by the time. Nothing has to happen
-when a lease expires: the next ``acquire`` or the sweep (``delete_expired``) deletes its row.
+``change`` with a return, by ``release``, by ``end_of_host``, and when its time is over. Nothing has
+to happen when a lease expires: the next ``acquire`` or the sweep (``delete_expired``) deletes its
+row.
 
 What always holds:
 
 - Two held leases of one profile never have the same host, or a parent and a child host: these
   share cookies.
-- A transaction that changes leases locks the organization's session state first. It reads the
-  time after that, from the database server. SQLite has no server: all its processes read the clock
-  of one machine. So a lease ends for everybody at the same moment.
-- A lease lasts for at most ``MAX_LEASE_SECONDS``. ``acquire`` shortens it after the clock was set
-  back.
+- A transaction that changes leases locks the organization's session state first. It then
+  reads the time from the database server or, with SQLite, from the clock of the machine. So a
+  lease ends for everybody at the same moment.
+- A lease lasts for at most ``MAX_LEASE_SECONDS``. If the clock was set back,
+  ``acquire`` shortens the leases to this length.
 - A change of the session and of its lease are one transaction. It fails if the lease has ended.
 - A lease excludes other leases only. A write without a lease is always possible.
 
@@ -29,7 +30,8 @@ What always holds:
       ├─ states.read_state after the commit; if this fails, the lease is released
       └─ release
     handlers.renew_lease
-      ├─ read, within      leave out the records that the lease does not cover
+      ├─ read              finds the lease
+      ├─ within            leaves out the records that the lease does not cover
       └─ change            lock, find, check If-Match, store records, extend or end, audit
 
 See ``docs/decisions/0114-a-lease-ends-at-the-time-of-the-database.md``, ``0115`` on the hosts, and

@@ -15,8 +15,8 @@ connection, of which the tenants get equal shares::
 What always holds:
 
 - A connection has one tenant while it is used. Row-level security hides the rows of others.
-- A transaction checks the schema when it begins, and locks the table of migrations. So no migration
-  commits before it ends.
+- A transaction, except that of a migration, checks the schema when it begins, and locks the table
+  of migrations. So no migration commits before it ends.
 - Work is repeated only if nothing of it is committed. ``NotSent``: the server had ended the
   connection before. ``MoreIdsNeeded``: on Citus, the ids have to be reserved outside.
 - A connection whose server is silent is ended by ``connecting.Watch``. A connection with an error

@@ -15,10 +15,10 @@ again with a savepoint for each request. If the disk fails, every request of the
 
 What always holds:
 
-- Only the thread uses the writing connection, and only one group is on its way.
+- Only the thread uses the writing connection, and only one group is in progress.
 - A request gets its result after the commit that contains it, and after a check that the files of
   the database are in their place.
-- A request that a long group did not reach goes back to the front of the queue. It has not run.
+- A request that a group had no time for goes back to the front of the queue. It has not run.
 - Work may run twice. The first run is rolled back before the second one begins.
 """
 
