@@ -98,6 +98,14 @@ def service(settings: Settings) -> Iterator[Service]:
     running.stop()
 
 
+@pytest.fixture(autouse=True)
+def shared_service_is_ready(request: pytest.FixtureRequest) -> None:
+    """Wait if a test before has added a migration to this process: the service has noticed it."""
+    if "service" in request.fixturenames:
+        service: Service = request.getfixturevalue("service")
+        wait_until(lambda: service.is_ready)
+
+
 @pytest.fixture
 def client(service: Service) -> Iterator[Client]:
     """A client of a new organization, with every scope."""

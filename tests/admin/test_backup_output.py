@@ -305,14 +305,14 @@ def test_a_read_only_folder_can_be_backed_up(data: Path, tmp_path: Path) -> None
 CHANGED_DURING_THE_COPY = """
 import os, sys
 from gleanery.cli import main
-from gleanery.service.maintenance import snapshots
-copy_pages = snapshots._copy_pages
+from gleanery.service.admin import backup
+copy_pages = backup._copy_pages
 
 def copy_and_change(*arguments):
     copy_pages(*arguments)
     os.utime(sys.argv[-1] + "/gleanery.sqlite")  # as a write does
 
-snapshots._copy_pages = copy_and_change
+backup._copy_pages = copy_and_change
 main()
 """
 

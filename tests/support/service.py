@@ -142,11 +142,17 @@ class Service:
             asyncio.run(prepare(settings))
         listener, self.settings = bound(settings)
         app = build_app(self.settings, clock, sweep_clock=MovedSweepClock)
+        self._app = app
         self._server = self.create_server(app, listener)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self.url = self.settings.address
         self._spare: list[str] = []  # created in advance: it is slow to open a database
+
+    @property
+    def is_ready(self) -> bool:
+        """True if requests may use the database."""
+        return self._app._services.readiness.problem is None
 
     def stop(self) -> None:
         self._server.stop()

@@ -386,7 +386,7 @@ class RequestPipeline:
         """
         state: RequestState = request.state
         assert state.bound is not None
-        operation = state.bound.operation
+        operation, request_id = state.bound.operation, request_id_of(request.headers)
         codec = content_coding.requested_codec(request.header_block, operation)
         if codec is not None and content_coding.is_large(response):
             return
@@ -397,9 +397,12 @@ class RequestPipeline:
                 response = content_coding.compress_small(response, codec)
             if self._rate_limiter is not None:
                 _apply_rate_limit(state, self._rate_limiter.count_in_process(grant.token_id))
-        except (ClientDisconnected, Overloaded, RateLimited):
+        except ClientDisconnected:  # nobody would read what a task makes
+            self._record(request, operation.name, request_id, CLIENT_DISCONNECTED, started)
+            raise
+        except (Overloaded, RateLimited):
             return
-        sending = Sending(response, operation.name, request_id_of(request.headers), started)
+        sending = Sending(response, operation.name, request_id, started)
         if not self._begin(request, sending):  # the write buffer has the body
             state.sending = sending._replace(response=response._replace(body=b"", more=()))
 
