@@ -18,12 +18,9 @@ from gleanery.service.admin import archive
 from gleanery.service.admin.archive import DamagedArchive, Manifest, MemberReader
 from gleanery.service.admin.backup import BlobRecord, Snapshot
 from gleanery.service.foundation.errors import Unavailable
+from gleanery.service.foundation.folders import create_private_folder
 from gleanery.service.foundation.observability.progress import StartProgress
-from gleanery.service.foundation.security.vault import (
-    create_private_folder,
-    fingerprint,
-    keys_from_text,
-)
+from gleanery.service.foundation.security.vault import fingerprint, keys_from_text
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import restore as restored_database
 from gleanery.service.storage.engines import open_engine

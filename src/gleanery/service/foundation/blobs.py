@@ -28,7 +28,7 @@ from obstore.store import LocalStore, ObjectStore, S3Store
 
 from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import DISK_FULL, Unavailable
-from gleanery.service.foundation.security.vault import create_private_folder
+from gleanery.service.foundation.folders import create_private_folder
 
 _CONCURRENT_PARTS = 3
 _MAX_S3_PARTS = 10_000

@@ -28,8 +28,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import msgspec
 
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest, Overloaded, Unavailable
+from gleanery.service.foundation.folders import create_private_folder
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
-from gleanery.service.foundation.security.vault import create_private_folder
 from gleanery.tables import ExportWriter, available_formats, open_export
 from gleanery.tables.export import ExportError
 

@@ -22,9 +22,9 @@ import orjson
 
 from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
+from gleanery.service.foundation.folders import create_private_folder
 from gleanery.service.foundation.observability.progress import StartProgress, no_progress
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
-from gleanery.service.foundation.security.vault import create_private_folder
 from gleanery.service.storage import migrations, tenancy
 from gleanery.service.storage.database import (
     ITEM_SEPARATOR,
