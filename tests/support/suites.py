@@ -75,7 +75,12 @@ A test that takes seconds runs on SQLite only.
 _IN_CONTRACTS = frozenset(module for modules in CONTRACTS.values() for module in modules)
 
 LONG = (
+    "cli/test_closed_streams.py",
+    "cli/test_encoding.py",
     "project/test_base_install.py",
+    "project/test_container.py",
+    "project/test_docs.py",
+    "project/test_examples.py",
     "project/test_faults.py",
     "project/test_interrupted_runs.py",
     "server/test_supervisor.py",
@@ -83,7 +88,7 @@ LONG = (
     "storage/test_isolation.py",
     "storage/test_query_plans.py",
 )
-"""Modules with hundreds of combinations, many processes, or a model: their long tests."""
+"""Modules with hundreds of combinations, many processes, a model or whole pages: long tests."""
 
 IS_POSTGRES_SPECIAL = "GLEANERY_TEST_POOLING" in os.environ or citus_workers() > 0
 """``make distributed`` repeats the tests of the API on PgBouncer and Citus: all that use SQL."""
