@@ -2,7 +2,7 @@
 
 An upload is read in pieces, and read again for each attempt. A download goes to a file that appears
 whole at the end, or to one that the caller opened. The part of a file that has arrived is kept
-under a hidden name. The next download of the same file continues there, also in another process.
+under a hidden name. The next download of the same file continues there, even in another process.
 """
 
 from __future__ import annotations

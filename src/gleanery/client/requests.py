@@ -74,7 +74,7 @@ def json_request(
 ) -> Request:
     """Return a request with a JSON body.
 
-    With the idempotency key, the service executes the request once, also if it is sent again.
+    With the idempotency key, the service executes the request once, even if it is sent again.
     """
     from json import dumps
 

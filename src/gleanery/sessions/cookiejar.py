@@ -111,7 +111,7 @@ def _same_site(found: cookiejar.Cookie) -> str | None:
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> CookieJar:
-    # Without this policy, the jar sends a cookie for one host to the subdomains, too.
+    # Without this policy, the jar sends a cookie for one host to the subdomains as well.
     policy = DefaultCookiePolicy(strict_ns_domain=DefaultCookiePolicy.DomainStrictNonDomain)
     jar = CookieJar(policy)
     written: dict[tuple[str, str, str], cookiejar.Cookie] = {}

@@ -20,7 +20,7 @@ from gleanery.tables.columns import NULL, Column, ColumnType, Texts, Values
 from gleanery.tables.export import MEMBERS, ExportReport, Field, Item, read_items
 
 MAX_KEYS = 1000
-"""Keys of ``data`` that get a column. A column takes memory for every row, also without values."""
+"""Keys of ``data`` that get a column. A column takes memory for every row, even without values."""
 
 _EMPTY = Raw(b"{}")
 _encoder = msgspec.json.Encoder()

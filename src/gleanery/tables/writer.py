@@ -140,7 +140,7 @@ class ExportWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Remove an unfinished file, also if the block forgot to call ``finish``."""
+        """Remove an unfinished file, even if the block forgot to call ``finish``."""
         self.abort()
 
 

@@ -109,7 +109,7 @@ class AsyncRepetition:
         self._task = asyncio.create_task(self._run(delay))
 
     async def stop(self) -> None:
-        """End the calls, also one that runs."""
+        """End the calls, including one that runs."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -69,7 +69,7 @@ class AsyncTransport:
     async def stream(self, request: Request) -> AsyncIterator[AsyncBody]:
         """Send a request. Its response is read in the context.
 
-        Raise ConnectionFailed or TimedOut, also for errors while the body is read.
+        Raise ConnectionFailed or TimedOut, including for errors while the body is read.
         """
         import httpx2
 

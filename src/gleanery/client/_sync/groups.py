@@ -155,7 +155,7 @@ class Reviews:
         output_ids: Sequence[str] | None = None,
         findings: Sequence[Finding | Mapping[str, Any]] = (),
     ) -> Review:
-        """Add a review of a job. It is added once, also if the request is sent again.
+        """Add a review of a job. It is added once, even if the request is sent again.
 
         With ``as_of``, a cursor, it applies only to values that were stored until then. With
         ``output_ids`` it applies only to these outputs.
@@ -206,7 +206,7 @@ class Reviews:
     ) -> Review:
         """Reject the current outputs of a job, or some of them; see ``review``.
 
-        The approved view then has none of them, also not in an earlier approved version.
+        The approved view then has none of them, not even in an earlier approved version.
         """
         return self.review(
             group,

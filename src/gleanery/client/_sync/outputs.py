@@ -53,7 +53,7 @@ class Outputs:
         largest number of outputs. An output that changes during the iteration comes again.
 
         ``approved`` keeps the outputs that are approved now, or the others. ``view="approved"``
-        returns each output in its last approved version, also if it has a newer value.
+        returns each output in its last approved version, even if it has a newer value.
         """
         filters = {
             "job_id": job_id,
@@ -130,7 +130,7 @@ class Push:
         names its URL. Without it, an item is an output: ``{"job_id", "source_url", "data", …}``.
         An item is a dict or another object with members; or one line of JSON, as text or bytes.
 
-        Each batch is stored exactly once, also if it is sent several times. With
+        Each batch is stored exactly once, even if it is sent several times. With
         ``on_error="skip"``, invalid items are left out, and the report lists them. Otherwise
         the first invalid item raises PushFailed, and its batch is not stored. An error of
         ``items`` itself, or Ctrl-C while it waits, is raised after the items before it are stored.

@@ -126,7 +126,7 @@ class Session:
         dry_run: bool = False,
         if_match: str | None = None,
     ) -> ImportResult:
-        """Store all records of a document, also those of other hosts, or none.
+        """Store all records of a document, including those of other hosts, or none.
 
         It can be a state, a cookie jar, the file of a browser or tool as a path, its text or its
         JSON value. ``url`` is the page of a document that does not say it. With ``replace``, other
@@ -264,7 +264,7 @@ class Cookies:
     _requester: Requester
 
     def cookies(self, domain: str | None = None) -> RecordList[StoredCookie]:
-        """Return the stored cookies in the order of their creation, also expired ones.
+        """Return the stored cookies in the order of their creation, including expired ones.
 
         With ``domain``, only those that a page on this host gets.
         """
@@ -310,7 +310,7 @@ class LocalStorage:
     def local_storage(
         self, domain: str | None = None, *, for_group: int | None = None
     ) -> RecordList[StoredEntry]:
-        """Return the stored entries in the order of their creation, also expired ones.
+        """Return the stored entries in the order of their creation, including expired ones.
 
         With ``domain``, only those that a page on this host sees. With ``for_group``, only those
         that the group with this number uses: its own, and those for every group.

@@ -70,7 +70,7 @@ class Transport:
     def stream(self, request: Request) -> Iterator[Body]:
         """Send a request. Its response is read in the context.
 
-        Raise ConnectionFailed or TimedOut, also for errors while the body is read.
+        Raise ConnectionFailed or TimedOut, including for errors while the body is read.
         """
         import httpx2
 

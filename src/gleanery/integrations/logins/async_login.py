@@ -150,7 +150,7 @@ class AsyncLogin:
 
 
 class AsyncSavedSession:
-    """Session in a tool, which is saved at the end of its block, also after an error.
+    """Session in a tool, which is saved at the end of its block, even after an error.
 
     It is not saved if its login has failed, or if the error is LoginExpired: the cookies of an
     anonymous visitor would replace the login.

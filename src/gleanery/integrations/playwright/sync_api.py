@@ -53,7 +53,7 @@ def session(
         with session(client, browser, "shop.example", login=log_in) as shop:
             page = shop.new_page()
 
-    The session is saved at the end of the block, also after an error other than LoginExpired. If
+    The session is saved at the end of the block, even after an error other than LoginExpired. If
     the stored login has expired, or there is none, ``login`` is called with the session. It waits
     for a proof of the login, and the result is saved at once. Without it, LoginExpired is raised,
     unless ``allow_empty`` is True.

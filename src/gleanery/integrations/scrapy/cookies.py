@@ -104,7 +104,7 @@ class GleaneryCookiesMiddleware(CookiesMiddleware):
         return jar.removeprefix(_PREFIX) if is_ours else None
 
     def _choose_jar(self, request: Request, profile: str) -> None:
-        """Set the jar of the profile, also if the request has another one from its response."""
+        """Set the jar of the profile, even if the request has another one from its response."""
         jar = self._jar_key(profile)
         if jar is None:
             request.meta.pop("cookiejar", None)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _DOMAINS = "GLEANERY_SESSION_DOMAINS"
 _UNAVAILABLE = "gleanery_session_unavailable"
 _LEASE_LOST = "gleanery_lease_lost"
-_LEAST_SECONDS = 5.0  # for an attempt, also if the end of the crawl must not wait
+_LEAST_SECONDS = 5.0  # for an attempt, even if the end of the crawl must not wait
 _RELEASE_SECONDS = 1.0  # after everything else has taken all the time
 
 _log = logging.getLogger(__name__)

@@ -96,7 +96,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
         return cls(crawler, replace(settings, group=group, job=job or settings.job))
 
     def open(self, spider: Spider) -> IO[bytes]:
-        """Return a new file. It lasts until its items are stored, also if the crawl is killed."""
+        """Return a new file. It lasts until its items are stored, even if the crawl is killed."""
         folder = self._crawler.settings["FEED_TEMPDIR"]
         if folder and not Path(folder).is_dir():
             raise OSError(f"Not a Directory: {folder}")

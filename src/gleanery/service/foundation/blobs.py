@@ -290,7 +290,7 @@ def _open_bucket(
     retry_seconds: int = _RETRY_SECONDS,
 ) -> S3Store:
     """Open the bucket of ``s3://bucket/prefix``. This sends no request."""
-    # The library prefers this name to all others, also if it is only a variable.
+    # The library prefers this name to all others, even if it is only a variable.
     options: dict[str, Any] = {"aws_endpoint_url_s3": endpoint} if endpoint else {}
     if "AWS_REGION" not in os.environ and "AWS_DEFAULT_REGION" not in os.environ:
         options["region"] = "us-east-1"

@@ -17,7 +17,7 @@ from gleanery.service.storage.database import Database, PageReader, Transaction
 
 Clock = Callable[[], int]
 FIRST_SEQ = 1_577_836_800 * timestamps.SECOND
-"""The smallest sequence number, 2020-01-01, also if a clock is wrong. A smaller cursor is either 0
+"""The smallest sequence number, 2020-01-01, even if a clock is wrong. A smaller cursor is either 0
 or has another meaning; see ``outputs.changes``."""
 DEFAULT_KEEP_VERSIONS = 20
 """Earlier versions of each output that a group keeps."""

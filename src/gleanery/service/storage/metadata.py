@@ -128,7 +128,7 @@ async def record_link_seconds(database: Database, seconds: int) -> None:
 
 
 async def mark_restore_as_pending(transaction: Transaction) -> None:
-    """Prevents that the database is served before ``finish_restore``, also by nodes that run."""
+    """Prevents that the database is served before ``finish_restore``, even by nodes that run."""
     await transaction.fetch(_SET, _RESTORE_PENDING, "")
 
 

@@ -82,7 +82,7 @@ def _read_cookie(line: str, losses: Losses) -> Cookie:
         name=name,
         value="".join(fields[_SEPARATORS:]),
         host=_read_host(domain.strip(), losses),
-        # Curl and wget ignore a leading dot, too.
+        # Curl and wget ignore a leading dot as well.
         host_only=not _read_flag(subdomains, "second"),
         path=path or "/",
         expires=_read_expires(expires.strip()),

@@ -1,4 +1,4 @@
-"""Cookies of Scrapy: the list of ``Request(cookies=[...])``. Reads its dictionary, too.
+"""Cookies of Scrapy: the list of ``Request(cookies=[...])``. Reads its dictionary as well.
 
 Scrapy makes a ``Set-Cookie`` header of each record, and lets the standard library parse it.
 """

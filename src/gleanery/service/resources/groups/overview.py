@@ -46,7 +46,7 @@ ORDER BY jobs.group_id, jobs.id LIMIT $4
     jobs="jobs_in_order",
 )
 # Names of the group are subqueries, because a planner could reverse a join and sort all jobs. The
-# range of one job and the order let PostgreSQL choose the index of the job, also in an empty table.
+# range of one job and the order let PostgreSQL choose the index of the job, even in an empty table.
 _WAITING = indexed(
     f"""
 SELECT (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = jobs.group_id),

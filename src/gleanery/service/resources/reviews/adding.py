@@ -50,7 +50,7 @@ UPDATE jobs SET latest_review_id = $3,
     waits_since = CASE WHEN output_count > approved_count THEN coalesce(waits_since, $4) END
 WHERE organization_id = $1 AND id = $2
 """
-# Approvals give outputs new numbers, too. So it looks at several of the newest ones.
+# Approvals give outputs new numbers as well. So it looks at several of the newest ones.
 _LOOKED_AT = 1000
 _LATER_VALUE = indexed(
     f"""

@@ -237,7 +237,7 @@ async def _find_job(database: Database, computations: FairThread, group: str, jo
 async def _choose(job: _Job, size: int, numbers: random.Random) -> _Choices:
     """Chooses outputs: a quarter changed, a quarter unusual, and random ones.
 
-    A random output is so even if it has another reason, too. Otherwise the random ones would have
+    A random output stays random even if it has another reason. Otherwise the random ones would have
     fewer changed outputs than the job. Only a sample of the whole job needs no random ones.
     """
     count = min(size, job.output_count)

@@ -78,7 +78,7 @@ class Filter(NamedTuple):
     """Only records of this group, and those that apply to every group."""
     profile: str = DEFAULT_PROFILE
     has_subdomains: bool = False
-    """True for the records of the domain's subdomains, too. Lists do not have it."""
+    """True for the records of the domain's subdomains as well. Lists do not have it."""
 
     @property
     def host(self) -> str | None:

@@ -47,7 +47,7 @@ _DESCRIBE_ARRAYS = "SELECT $1::int8[], $2::int4[], $3::bool[], $4::bytea[], $5::
 _BEGIN_SESSION = "BEGIN"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 # Citus would look for shards in the catalog, and the driver's query would take seconds. A server
-# without Citus accepts the setting, too.
+# without Citus accepts the setting as well.
 _BEGIN_INITIALIZATION = f"{_BEGIN}; SET LOCAL citus.override_table_visibility = off"
 
 
