@@ -92,8 +92,11 @@ def settings(
 
 @pytest.fixture(scope="session")
 def service(settings: Settings) -> Iterator[Service]:
-    """One service per engine. Each test has its own organization in it."""
-    running = Service(settings)
+    """One service per engine. Each test has its own organization in it.
+
+    It stops soon, although a test may have left a request open.
+    """
+    running = Service(replace(settings, shutdown_seconds=1))
     yield running
     running.stop()
 

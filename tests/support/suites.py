@@ -75,15 +75,23 @@ A test that takes seconds runs on SQLite only.
 _IN_CONTRACTS = frozenset(module for modules in CONTRACTS.values() for module in modules)
 
 LONG = (
+    "admin/test_backup.py",
+    "admin/test_backup_output.py",
+    "api/test_contract.py",
+    "api/test_field_statistics.py",
+    "api/test_files.py",
     "cli/test_closed_streams.py",
     "cli/test_encoding.py",
+    "cli/test_organizations.py",
     "project/test_base_install.py",
     "project/test_container.py",
+    "project/test_dependencies.py",
     "project/test_docs.py",
     "project/test_examples.py",
     "project/test_faults.py",
     "project/test_interrupted_runs.py",
     "server/test_supervisor.py",
+    "storage/test_clock_jumps.py",
     "storage/test_field_statistics_model.py",
     "storage/test_isolation.py",
     "storage/test_query_plans.py",
