@@ -77,7 +77,7 @@ def test_the_shapes_are_those_of_the_contract(document: openapi.Document) -> Non
         for parameter in document["paths"]["/v1/outputs/{group_id}"]["get"]["parameters"]
     }
     fixed = {"group_id", "job_id", "created_after", "url", "limit", "cursor", "country", "region"}
-    assert query.keys() == fixed | {"approved", "view"}
+    assert query.keys() == fixed | {"approved", "view", "missing"}
     limit, cursor = query["limit"], query["cursor"]
     assert (limit["default"], limit["minimum"], limit["maximum"]) == (10, 1, 1000)
     assert (cursor["default"], cursor["minimum"]) == (0, 0)

@@ -1,4 +1,4 @@
-"""Field statistics: rates, kinds and ranges of the stored outputs, scrapes and drift."""
+"""Field statistics: rates, kinds and ranges of the stored outputs, runs and drift."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_job_has_its_own_statistics(client: Client) -> None:
     two = read(client, job_id="two")
     assert (two["job_id"], two["outputs"]) == ("two", 1)
     assert by_path(two["fields"]).keys() == {"a", "b"}
-    assert [scrape["job_id"] for scrape in two["scrapes"]] == ["two"]
+    assert [run["job_id"] for run in two["runs"]] == ["two"]
 
     assert client.get(ROUTE, params={"job_id": "three"}).status_code == 404
     assert client.get("/v1/groups/other/fields").status_code == 404
@@ -167,9 +167,9 @@ def test_changes_and_deletions_are_subtracted(client: Client) -> None:
     found = read(client)
     assert found["outputs"] == 2
     assert by_path(found["fields"])["price"]["kinds"] == {"integer": 1, "string": 1}
-    [scrape] = found["scrapes"]
-    assert scrape["outputs"] == 3
-    assert by_path(scrape["fields"])["price"]["kinds"] == {"integer": 2, "string": 1}
+    [run] = found["runs"]
+    assert run["outputs"] == 3
+    assert by_path(run["fields"])["price"]["kinds"] == {"integer": 2, "string": 1}
 
 
 @pytest.mark.thorough
@@ -188,51 +188,51 @@ def test_a_large_batch_has_statistics(client: Client) -> None:
     assert fields["text"]["length"] == {"min": 500, "median": 500, "max": 500}
 
 
-def test_a_scrape_ends_after_a_pause(timed: Client, clock: Clock) -> None:
+def test_an_implicit_run_ends_after_a_pause(timed: Client, clock: Clock) -> None:
     store(timed, {"a": 1}, {"a": 2})
     clock.move(seconds=HOUR / 3)
     store(timed, {"a": 2}, {"a": 3}, first=1)
-    [scrape] = read(timed)["scrapes"]
-    assert scrape["outputs"] == 3
+    [run] = read(timed)["runs"]
+    assert (run["outputs"], run["status"]) == (3, "running")
 
     clock.move(seconds=HOUR)
     store(timed, {"a": 1})
     store(timed, {"a": 1}, {"b": 2})
-    newest, oldest = read(timed)["scrapes"]
-    assert oldest == scrape
+    newest, oldest = read(timed)["runs"]
+    assert oldest == run | {"status": "unknown"}
     assert newest["outputs"] == 2
-    assert newest["started"] > scrape["last_seen"] > scrape["started"]
+    assert newest["start_date"] > run["last_date"] > run["start_date"]
     assert by_path(newest["fields"]).keys() == {"a", "b"}
 
 
-def test_drift_is_a_departure_from_earlier_scrapes(timed: Client, clock: Clock) -> None:
-    def scrape(filled: int, count: int = 100) -> list[dict[str, Any]]:
+def test_drift_is_a_departure_from_earlier_runs(timed: Client, clock: Clock) -> None:
+    def run(filled: int, count: int = 100) -> list[dict[str, Any]]:
         clock.move(seconds=HOUR)
         values = ({"title": "a", "price": n if n < filled else None} for n in range(count))
         store(timed, *values)
         found: list[dict[str, Any]] = read(timed)["drift"]
         return found
 
-    assert scrape(99) == scrape(98) == scrape(100) == scrape(95) == []
+    assert run(99) == run(98) == run(100) == run(95) == []
     drifted = {"job_id": "job", "path": "price", "before": 0.985, "now": 0.61}
-    assert scrape(61) == [drifted]
-    assert scrape(99) == []
-    assert scrape(0, count=49) == []  # too few outputs
+    assert run(61) == [drifted]
+    assert run(99) == []
+    assert run(0, count=49) == []  # too few outputs
 
 
-def test_old_scrapes_and_their_shapes_are_forgotten(timed: Client, clock: Clock) -> None:
+def test_old_runs_and_their_shapes_are_forgotten(timed: Client, clock: Clock) -> None:
     for number in range(40):
         store(timed, {f"field {number}": 1})
         clock.move(seconds=HOUR)
     found = read(timed)
-    assert len(found["scrapes"]) == 10
+    assert len(found["runs"]) == 10
     assert by_path(found["fields"]).keys() == {'["field 39"]'}
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("names", [300, 700])
 def test_fields_that_no_output_has_any_more_leave_no_trace(client: Client, names: int) -> None:
-    """Also if they were more than a job can list, in the same scrape."""
+    """Even if they were more than a job can list, in the same run."""
     store(client, *({f"field{number}": number} for number in range(names)), {"field1": "text"})
     found = read(client)
     assert (found["outputs"], found["counted_outputs"]) == (names + 1, names + 1)
@@ -305,14 +305,14 @@ def kinds_of(values: list[dict[str, Any]]) -> dict[str, int]:
 
 
 @pytest.mark.thorough
-def test_optional_attributes_have_exact_rates_in_each_scrape(timed: Client, clock: Clock) -> None:
+def test_optional_attributes_have_exact_rates_in_each_run(timed: Client, clock: Clock) -> None:
     outputs = 100
-    for scrape in range(10):
-        values = [attributes(scrape * outputs + n, 15, 0.9) for n in range(outputs)]
+    for run in range(10):
+        values = [attributes(run * outputs + n, 15, 0.9) for n in range(outputs)]
         store(timed, *values)
         found = read(timed)
         assert (found["outputs"], found["counted_outputs"]) == (outputs, outputs)
-        for fields in (found["fields"], found["scrapes"][0]["fields"]):
+        for fields in (found["fields"], found["runs"][0]["fields"]):
             filled = {one["path"]: one["filled"] for one in fields if "." in one["path"]}
             expected = kinds_of(values).items()
             assert filled == {f"attributes.{name}": count for name, count in expected}
@@ -336,14 +336,14 @@ def test_thousands_of_sets_are_counted_exactly(client: Client) -> None:
 def test_outputs_of_an_older_program_are_counted_when_they_are_stored_again(
     service: Service, client: Client
 ) -> None:
-    """No schema is suggested until all are counted. Unchanged outputs are counted, too."""
+    """No schema is suggested until all are counted. Unchanged outputs are counted as well."""
     values = [{"a": number} for number in range(20)]  # so many that unchanged ones are not parsed
     store(client, *values)
     ids = [item["output_id"] for item in client.items("group")]
-    counts = """field_counts = '[]', scrape_counts = '{"5":20}'"""
     for change in (
-        f"UPDATE job_statistics SET {counts}",
-        "UPDATE outputs SET fields = NULL, shape = 5",
+        "UPDATE job_statistics SET field_counts = '[]'",
+        "UPDATE runs SET created_count = 0, slot_counts = '[]'",
+        "UPDATE outputs SET fields = NULL, shape = 5, run_id = 0, run_change = 0",
     ):
         execute_sql(service.settings, f"{change} WHERE {OF_JOB}", bytes.fromhex(ids[0]))
     found = read(client)
@@ -361,16 +361,16 @@ def test_outputs_of_an_older_program_are_counted_when_they_are_stored_again(
         found = read(client)
         assert (found["outputs"], found["counted_outputs"]) == (19, 19)
         assert by_path(found["fields"])["a"]["kinds"] == {"integer": 18, "string": 1}
-        assert found["scrapes"][0]["outputs"] == 19
+        assert found["runs"][0]["outputs"] == 19
         assert found["schema"]["required"] == ["a"]
         store(client, *values[1:19], first=1)  # they are counted once
 
 
-def test_a_scrape_counts_an_output_once_that_is_deleted_and_stored_again(
+def test_a_run_counts_an_output_once_that_is_deleted_and_stored_again(
     timed: Client, clock: Clock
 ) -> None:
-    def scrape() -> tuple[int, dict[str, Any]]:
-        newest = read(timed)["scrapes"][0]
+    def run() -> tuple[int, dict[str, Any]]:
+        newest = read(timed)["runs"][0]
         return newest["outputs"], {one["path"]: one["kinds"] for one in newest["fields"]}
 
     def delete_all() -> None:
@@ -379,27 +379,27 @@ def test_a_scrape_counts_an_output_once_that_is_deleted_and_stored_again(
 
     store(timed, {"a": 1}, {"a": 2})
     delete_all()
-    assert scrape() == (2, {"a": {"integer": 2}})
+    assert run() == (2, {"a": {"integer": 2}})
     store(timed, {"a": 1})
-    assert scrape() == (2, {"a": {"integer": 2}})
+    assert run() == (2, {"a": {"integer": 2}})
     delete_all()
     store(timed, {"a": "other"}, {"b": 1})
-    assert scrape() == (2, {"a": {"string": 1}, "b": {"integer": 1}})
+    assert run() == (2, {"a": {"string": 1}, "b": {"integer": 1}})
     delete_all()
     clock.move(seconds=HOUR)
     store(timed, {"a": 1})
-    assert scrape() == (1, {"a": {"integer": 1}})
-    assert read(timed)["scrapes"][1]["outputs"] == 2
+    assert run() == (1, {"a": {"integer": 1}})
+    assert read(timed)["runs"][1]["outputs"] == 2
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-def test_deleted_outputs_are_remembered_only_during_the_scrape(
+def test_deleted_outputs_are_remembered_only_during_the_run(
     timed_service: Service, timed: Client, clock: Clock, is_ended: bool
 ) -> None:
-    """Nothing remains of them if the job begins no other scrape. The scrape keeps its counts."""
+    """Nothing remains of them if the job begins no other run. The run keeps its counts."""
 
     def count_remembered() -> int:
-        sql = "SELECT count(*) FROM deleted_in_scrape WHERE organization_id = $1"
+        sql = "SELECT count(*) FROM run_sightings WHERE organization_id = $1"
         return int(read_rows(timed_service, timed, sql)[0][0])
 
     store(timed, *({"a": number} for number in range(5)))
@@ -412,16 +412,16 @@ def test_deleted_outputs_are_remembered_only_during_the_scrape(
     clock.move(seconds=2 * HOUR)
     timed_service.sweep(clock)
     assert count_remembered() == 0
-    assert read(timed)["scrapes"][0]["outputs"] == 5
+    assert read(timed)["runs"][0]["outputs"] == 5
     store(timed, {"a": 1})
-    assert [scrape["outputs"] for scrape in read(timed)["scrapes"]] == [1, 5]
+    assert [run["outputs"] for run in read(timed)["runs"]] == [1, 5]
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
 def test_expired_outputs_are_not_remembered(
     timed_service: Service, timed: Client, clock: Clock, is_ended: bool
 ) -> None:
-    """A scrape without a pause forgets them; one that has ended keeps its counts."""
+    """A run without a pause forgets them; one that has ended keeps its counts."""
     store(timed, *({"a": number} for number in range(5)))
     timed.put("/v1/groups/group", json={"retain_days": 1})
     for _ in range(0 if is_ended else 75):
@@ -429,8 +429,47 @@ def test_expired_outputs_are_not_remembered(
         store(timed, {"a": 0})
     if is_ended:
         clock.move(seconds=25 * HOUR)
+        store(timed, {"a": 0})
+        clock.move(seconds=HOUR)
     timed_service.sweep(clock)
-    assert len(timed.items("group")) == (0 if is_ended else 1)
-    sql = "SELECT count(*) FROM deleted_in_scrape WHERE organization_id = $1"
+    assert len(timed.items("group")) == 1
+    sql = "SELECT count(*) FROM run_sightings WHERE organization_id = $1"
     assert read_rows(timed_service, timed, sql)[0][0] == 0
-    assert read(timed)["scrapes"][0]["outputs"] == (5 if is_ended else 1)
+    assert read(timed)["runs"][-1]["outputs"] == (5 if is_ended else 1)
+
+
+def test_the_end_of_a_run_leaves_the_fields_of_another_run(client: Client) -> None:
+    """Even those of an output that was deleted since then."""
+
+    def start() -> str:
+        return str(client.post("/v1/runs/group", json={"job_id": "job"}).json()["run_id"])
+
+    def push(number: int, data: dict[str, Any]) -> str:
+        body = [output(number, data=data)]
+        answer = client.post("/v1/outputs/group", params={"run_id": other}, json=body)
+        return str(answer.json()["results"][0]["output_id"])
+
+    def kinds() -> dict[str, Any]:
+        [found] = [run for run in read(client)["runs"] if run["run_id"] == other]
+        return {one["path"]: one["kinds"] for one in found["fields"]}
+
+    ended, other = start(), start()
+    push(1, {"a": 1})
+    client.delete(f"/v1/outputs/group/{push(2, {'b': 1})}")
+    assert client.post(f"/v1/runs/group/{ended}/finish", json={"status": "partial"}).is_success
+    assert kinds() == {"a": {"integer": 1}, "b": {"integer": 1}}
+    push(3, {"c": 1})
+    push(2, {"a": 1})
+    assert kinds() == {"a": {"integer": 2}, "c": {"integer": 1}}
+
+
+def test_a_run_counts_the_value_that_another_run_has_changed_since_then(client: Client) -> None:
+    """It sends the new value, which is not a change any more."""
+    store(client, {"a": 1}, {"a": 2})
+    run_id = client.post("/v1/runs/group", json={"job_id": "job"}).json()["run_id"]
+    body = [output(0, data={"b": 1})]
+    client.post("/v1/outputs/group", params={"run_id": run_id}, json=body)
+    store(client, {"b": 1}, {"a": 2})
+    [found] = [run for run in read(client)["runs"] if run["run_id"] != run_id]
+    kinds = {one["path"]: one["kinds"] for one in found["fields"]}
+    assert kinds == {"a": {"integer": 1}, "b": {"integer": 1}}

@@ -65,6 +65,8 @@ def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
         "retain_days": None,
         "keep_versions": 20,
         "keep_days": 90,
+        "run_timeout_minutes": 360,
+        "missing": {"after_runs": None, "max_share": 0.3},
         "jobs": [
             {"job_id": "job", "outputs": 2, "approved": 2, "latest_review": made},
             {"job_id": "other", "outputs": 1, "approved": 0, "latest_review": None},
@@ -129,6 +131,22 @@ def test_a_group_can_be_set_up_before_its_first_output(client: Client) -> None:
     assert put(client).json()["keep_versions"] == 20
 
 
+def test_the_settings_of_runs(client: Client) -> None:
+    group = put(client, run_timeout_minutes=10, missing={"after_runs": 2, "max_share": 0}).json()
+    assert group == show(client)
+    assert group["run_timeout_minutes"] == 10
+    assert group["missing"] == {"after_runs": 2, "max_share": 0.0}
+    group = put(client, missing={"after_runs": 3}).json()
+    assert group["run_timeout_minutes"] == 360
+    assert group["missing"] == {"after_runs": 3, "max_share": 0.3}
+    assert put(client).json()["missing"] == {"after_runs": None, "max_share": 0.3}
+    put(client, run_timeout_minutes=10, missing={"after_runs": 2, "max_share": 0.5})
+    client.delete("/v1/groups/group")
+    group = put(client).json()
+    assert group["run_timeout_minutes"] == 360
+    assert group["missing"] == {"after_runs": None, "max_share": 0.3}
+
+
 @pytest.mark.parametrize(
     ("wanted", "loc"),
     [
@@ -137,6 +155,17 @@ def test_a_group_can_be_set_up_before_its_first_output(client: Client) -> None:
         ({"keep_versions": -1}, ["body", "keep_versions"]),
         ({"keep_versions": 1001}, ["body", "keep_versions"]),
         ({"keep_days": 0}, ["body", "keep_days"]),
+        ({"run_timeout_minutes": 0}, ["body", "run_timeout_minutes"]),
+        ({"run_timeout_minutes": 525_601}, ["body", "run_timeout_minutes"]),
+        ({"run_timeout_minutes": "10"}, ["body", "run_timeout_minutes"]),
+        ({"missing": {"after_runs": 0}}, ["body", "missing", "after_runs"]),
+        ({"missing": {"after_runs": 101}}, ["body", "missing", "after_runs"]),
+        ({"missing": {"max_share": 1.01}}, ["body", "missing", "max_share"]),
+        ({"missing": {"max_share": -0.1}}, ["body", "missing", "max_share"]),
+        ({"missing": {"max_share": "0.5"}}, ["body", "missing", "max_share"]),
+        ({"missing": {"max_share": True}}, ["body", "missing", "max_share"]),
+        ({"missing": {"after": 1}}, ["body", "missing", "after"]),
+        ({"missing": 3}, ["body", "missing"]),
         ({"key_fields": []}, ["body", "key_fields"]),
         ({"key_fields": ["a", "a"]}, ["body", "key_fields"]),
         ({"key_fields": [1]}, ["body", "key_fields", "0"]),

@@ -136,8 +136,8 @@ def effects(service: Service, batches: list[list[dict[str, Any]]]) -> dict[str, 
         results = [result for one in sent for result in one]
         keys = [element["key"] for one in batches for element in one]
         fields = client.get("/v1/groups/group/fields").json()
-        for scrape in fields["scrapes"]:
-            del scrape["started"], scrape["last_seen"]
+        for run in fields["runs"]:
+            del run["run_id"], run["start_date"]
         group = client.get("/v1/groups/group").json()
         numbers = {key: result["id"] for key, result in zip(keys, results, strict=True)}
         assert [result["id"] for result in results] == [numbers[key] for key in keys]

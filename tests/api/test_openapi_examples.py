@@ -24,6 +24,7 @@ GENERATED = {
         "id",
         "output_id",
         "review_id",
+        "run_id",
         "token_id",
         "request_id",
         "organization_id",
@@ -33,7 +34,7 @@ GENERATED = {
 }
 MEMBERS = {"lease_id": "id", "as_of": "cursor"}
 """The members whose values are the parameters with another name."""
-DATES = ("date", "last_change", "expires", "started", "last_seen")
+DATES = ("date", "last_change", "expires")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 JSON, NDJSON, FORM = "application/json", "application/x-ndjson", "multipart/form-data"
 

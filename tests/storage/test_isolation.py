@@ -34,7 +34,9 @@ NAMES = {
     "path id": "file",
     "path lease_id": "lease",
     "path review_id": "review",
+    "path run_id": "run",
     "query job_id": "job",
+    "query run_id": "run",
     "query url": "url",
     "query domain": "domain",
     "query name": "cookie",
@@ -53,6 +55,7 @@ NAMES = {
     "get_cookies query cursor": "cookie number",
     "get_local_storage query cursor": "entry number",
     "get_latest_reviews query cursor": "review number",
+    "get_runs query cursor": "run number",
     "get_outputs query cursor": "place",
     "get_changes query cursor": "place",
     "get_history query cursor": "place",
@@ -84,6 +87,8 @@ NO_NAMES: dict[str, Any] = {
     "query country": None,
     "query region": None,
     "query approved": None,
+    "query missing": None,
+    "query status": None,
     "store_outputs query job_id": None,  # as in a body, which names it, too
     "query url_field": None,
     "query key_field": None,
@@ -118,6 +123,10 @@ NO_NAMES: dict[str, Any] = {
     "body create_date": "2030-01-01T00:00:00Z",
     "body update_date": "2030-01-01T00:00:00Z",
     "body status": "in_review",
+    "finish_run body status": "complete",
+    "body message": None,
+    "body labels": None,
+    "body decision": "keep",
     "body comment": None,
     "body as_of": None,  # a date
     "body findings": None,
@@ -138,6 +147,10 @@ NO_NAMES: dict[str, Any] = {
     "body retain_days": None,
     "body keep_versions": None,
     "body keep_days": None,
+    "body run_timeout_minutes": None,
+    "body missing": None,
+    "body missing after_runs": None,
+    "body missing max_share": None,
     "body seconds": 60,
     "body profile": None,
     "body holder": None,
@@ -172,6 +185,11 @@ def model_of(annotation: Any) -> type[BaseModel] | None:
         return annotation
     models = (model_of(argument) for argument in typing.get_args(annotation))
     return next((model for model in models if model is not None), None)
+
+
+def has_list(annotation: Any) -> bool:
+    """Return True for an array of objects, or an option of one."""
+    return typing.get_origin(annotation) is list or any(map(has_list, typing.get_args(annotation)))
 
 
 def members(model: type[BaseModel] | None) -> Iterator[str]:
@@ -264,7 +282,8 @@ def _object(operation: Operation, model: type[BaseModel], at: str, names: Names)
         taken = f"{at} {field.alias or name}"
         nested = model_of(field.annotation)
         if nested is not None:
-            made[field.alias or name] = [_object(operation, nested, taken, names)]
+            value = _object(operation, nested, taken, names)
+            made[field.alias or name] = [value] if has_list(field.annotation) else value
         elif (value := _value(operation, taken, names)) is not None:
             made[field.alias or name] = value
     return made
@@ -293,7 +312,7 @@ def normalized(answer: httpx2.Response, asked: Names) -> NormalizedResponse:
     if answer.status_code == 200 and answer.request.method in ("POST", "PUT"):
         # A created record has its own ids and hashes.
         body = re.sub(r'"id":\d+|"[0-9a-f]{32,}"|"\d+/[0-9a-f/]+"', "<own>", body)
-        body = re.sub(r'"\d{4}-\d\d-\d\dT[\d:]+Z"', "<date>", body)
+        body = re.sub(r'"\d{4}-\d\d-\d\dT[\d:.]+Z"', "<date>", body)
         body = re.sub(r"signature=[0-9a-f]+|expires\W+\d+", "<own>", body)  # of a signed link
         del headers["content-length"]
         headers.pop("etag", None)  # each write gives the records a new version
@@ -348,7 +367,7 @@ def belongings(client: Client, names: Names) -> list[str]:
     """Everything that an organization can read."""
     group = names["group"]
     paths = (f"changes/{group}", f"reviews/{group}", "groups", "cookies", "local-storage")
-    paths += ("sessions/leases",)
+    paths += ("sessions/leases", f"runs/{group}")
     varying = r'"blob_url":"[^"]*"|"seconds":\d+'
     return [re.sub(varying, "", client.get(f"/v1/{path}").text) for path in paths]
 

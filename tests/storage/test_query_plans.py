@@ -19,11 +19,19 @@ import asyncpg
 import pytest
 
 from gleanery.common.settings import Settings
+from gleanery.service.maintenance import retention
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.audit import log
+from gleanery.service.resources.fields import batch_runs, ended_runs, job_statistics
+from gleanery.service.resources.fields import reading as fields_reading
 from gleanery.service.resources.groups import catalog, overview
 from gleanery.service.resources.outputs import apply, rows
 from gleanery.service.resources.reviews import reading
+from gleanery.service.resources.run_records import comparison
+from gleanery.service.resources.run_records import rows as run_rows
+from gleanery.service.resources.runs import changing as runs_changing
+from gleanery.service.resources.runs import console as runs_console
+from gleanery.service.resources.runs import reading as runs_reading
 from gleanery.service.resources.sessions import (
     console,
     cookies,
@@ -43,11 +51,12 @@ from tests.support.databases import open_sqlite, undo_newest_migration
 from tests.support.outputs import output
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
-from tests.support.statements import FILTERS, all_statements, page_statements
+from tests.support.statements import FILTERS, MISSING, all_statements, page_statements
 
 pytestmark = pytest.mark.thorough
 
 OUTPUTS = 3000
+RUNS = 400
 STATES = ("empty", "equal values", "different values", "equal values analyzed")
 STATES += ("different values analyzed",)
 NO_STATISTICS = """
@@ -66,6 +75,7 @@ ON_OUTPUTS = {
     for name, sql in all_statements().items()
     if re.search(r"\b(FROM|UPDATE) outputs\b", to_postgres(sql))
 }
+MISSING_INDEX = "outputs_by_missing"
 SORTS_SEVERAL_PAGES = {  # only on PostgreSQL
     f"changes.feed.{source}.{statement}"
     for source in ("FULL", "APPROVED")
@@ -132,6 +142,10 @@ def fill(settings: Settings, state: str) -> None:
             assert client.post("/v1/reviews/group", json=review).status_code == 200
         changed = [one | {"data": {}} for one in batch if one["job_id"] == reviewed[-1]]
         client.store("group", *changed)
+        for number in range(RUNS):
+            job = {"job_id": f"job {number % kinds}"}
+            run_id = client.post("/v1/runs/group", json=job).json()["run_id"]
+            client.post(f"/v1/runs/group/{run_id}/finish", json={"status": "failed"})
     service.stop()
 
 
@@ -175,9 +189,9 @@ class Planner:
                 match[1],
                 frozenset(re.findall(r"(\w+[=<>])", match[2] or "")),
                 frozenset(),
-                named[1] if (named := index.match(match[0])) else None,
+                named[1] if (named := index.match(step)) else None,
             )
-            for match in found
+            for match, step in zip(found, steps, strict=True)
             if match is not None
         ]
         return Plan(accesses, any("TEMP B-TREE" in step for step in steps))
@@ -270,13 +284,18 @@ def assert_seeks(planner: Planner, engine: str, name: str) -> None:
             assert "outputs_approved_by_job" in {access.index for access in found.of("outputs")}
             filters.remove("job_id=")
     assert "identity=" in bounds or filters <= bounds
+    if f"{MISSING} > 0" in to_postgres(ON_OUTPUTS[name]):
+        assert MISSING_INDEX in {access.index for access in found.of("outputs")}
 
 
 @pytest.mark.parametrize("filters", page_statements(), ids="+".join)
 def test_a_page_seeks_each_filter_in_its_index(planner: Planner, filters: tuple[str, ...]) -> None:
     found = planner.plan(page_statements()[filters].within("", f" LIMIT ${len(filters) + 4}"))
     for name in filters:
-        assert any(access.bounds >= {f"{name}=", "seq>"} for access in found.of("outputs"))
+        bounds = {f"{name}=", "seq>"} - {f"{MISSING}="}
+        accesses = [access for access in found.of("outputs") if access.bounds >= bounds]
+        assert name != MISSING or MISSING_INDEX in {access.index for access in accesses}
+        assert accesses
     if len(filters) > 1:  # the item is found by its sequence number
         assert any(access.bounds == {"group_id=", "seq="} for access in found.of("outputs"))
 
@@ -302,7 +321,10 @@ MANY = {
     "fetch": (apply.FETCH_ROWS, ["int8", "bytea"]),
     "fetch unparsed": (apply.FETCH_UNPARSED, ["int8", "bytea"]),
     "fetch with versions": (apply.FETCH_WITH_VERSIONS, ["int8", "bytea"]),
-    "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
+    "update last_scraped_at": (
+        rows.UPDATE_LAST_SCRAPED,
+        ["int8", "int8", "bytea", "int8", "bytea"],
+    ),
     "copy approved": (rows._COPY, ["int8", "bytea"]),
     "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea", "int8"]),
 }
@@ -398,6 +420,22 @@ def test_the_overview_of_groups_is_read_by_seeks(planner: Planner) -> None:
     found = planner.plan(overview._JOBS)
     [access] = found.of("jobs")
     assert "group_id=" in access.bounds
+    assert not found.sorts
+
+
+def test_held_removals_are_listed_by_a_seek(planner: Planner) -> None:
+    found = planner.plan(runs_console._HELD)
+    [access] = found.of("runs")
+    assert access.index == "runs_held"
+    assert access.bounds & {"id<", "rowid<"}
+    assert not found.sorts
+
+
+def test_the_newest_runs_of_a_job_are_not_sorted(planner: Planner) -> None:
+    found = planner.plan(runs_console._NEIGHBOURS_OF_JOB)
+    [access] = found.of("runs")
+    assert access.index == "runs_of_job"
+    assert access.bounds >= {"group_id=", "job_id="}
     assert not found.sorts
 
 
@@ -541,3 +579,60 @@ def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: P
     assert access.index == "reviews_approving_job"
     assert access.bounds >= {"group_id=", "job_id="}
     assert not found.sorts
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+OF_RUNS = {
+    "page of a group": (runs_reading._OF_GROUP, "runs_of_group", {"group_id="}),
+    "page of a job": (runs_reading._OF_JOB, "runs_of_job", {"group_id=", "job_id="}),
+    "one": (runs_reading.ONE, "runs_by_run_id", {"run_id=", "organization_id="}),
+    "one of a batch": (run_rows._FIND, "runs_by_run_id", {"run_id=", "organization_id="}),
+    "open": (run_rows._OPEN, "runs_open", {"group_id=", "job_id="}),
+    "last ones": (run_rows._LAST_SEEN, "runs_of_job", {"group_id=", "job_id="}),
+    "newest": (ended_runs._NEWEST, "runs_of_job", {"group_id=", "job_id="}),
+    "with fields": (fields_reading._RUNS, "runs_of_job", {"group_id=", "job_id="}),
+    "fields to forget": (ended_runs._FORGET_FIELDS, "runs_of_job", {"group_id=", "job_id="}),
+    "old ones": (ended_runs._DELETE_OLD, "runs_of_job", {"group_id=", "job_id="}),
+    "removals": (runs_changing._REMOVALS_OF_JOB, "runs_open", {"group_id=", "job_id="}),
+    "last one that tells": (retention._LAST_RUN, "runs_of_job", {"group_id=", "job_id="}),
+    "endless": (retention._ENDLESS_RUN, "runs_open", {"group_id=", "job_id="}),
+}
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_runs_are_found_by_seeks(planner: Planner, name: str) -> None:
+    sql, index, bounds = OF_RUNS[name]
+    found = planner.plan(sql)
+    for access in found.of("runs"):
+        assert access.index == index
+        assert access.bounds >= bounds
+    assert found.of("runs")
+    assert not found.sorts
+
+
+def test_a_held_removal_is_found_among_those_of_its_job_or_those_that_are_held(
+    planner: Planner,
+) -> None:
+    [access] = planner.plan(comparison._REPLACE_HELD).of("runs")
+    assert access.index in ("runs_held", "runs_of_job")
+
+
+def test_runs_with_work_are_found_by_the_index_of_open_ones(planner: Planner) -> None:
+    """The sweep of each process reads them at intervals, and most runs are not open."""
+    [access] = planner.plan(runs_changing._OPEN_JOBS).of("runs")
+    assert access.index == "runs_open"
+
+
+@pytest.mark.parametrize("name", ["_SAVE", "_END"])
+def test_a_run_is_changed_by_its_key(planner: Planner, name: str) -> None:
+    [access] = planner.plan(getattr(run_rows, name)).of("runs")
+    assert access.bounds & {"id=", "rowid="}
+
+
+def test_sightings_are_found_by_their_key(planner: Planner) -> None:
+    [access] = planner.plan(batch_runs._TAKE).of("run_sightings")
+    expected = {"organization_id=", "group_id=", "job_id=", "run_id=", "identity="}
+    assert access.bounds == expected
+    for access in planner.plan(job_statistics._FORGET_SIGHTINGS).of("run_sightings"):
+        assert access.bounds >= expected - {"identity="} or "identity=" in access.bounds

@@ -25,9 +25,16 @@ NEEDS_CONNECTORS = pytest.mark.skipif(
 class Connector(ABC):
     """A connector with its configuration and its state."""
 
-    def __init__(self, folder: Path, service: Service, token: str, *groups: str) -> None:
+    def __init__(
+        self, folder: Path, service: Service, token: str, *groups: str, page_size: int = 700
+    ) -> None:
         self.folder = folder
-        config = {"base_url": service.url, "token": token, "group_ids": groups, "page_size": 700}
+        config = {
+            "base_url": service.url,
+            "token": token,
+            "group_ids": groups,
+            "page_size": page_size,
+        }
         self.config = self.write("config.json", config)
         self.state: Path | None = None
 
@@ -68,17 +75,18 @@ class Connector(ABC):
     def is_deleted(record: dict[str, Any]) -> bool:
         """Returns True if a destination removes the row because of this record."""
 
-    def read(self) -> list[dict[str, Any]]:
-        """Runs the connector, and returns the records."""
+    def read(self, streams: str = "outputs") -> list[dict[str, Any]]:
+        """Runs the connector, and returns the records of the streams with this prefix."""
         status, messages, text = self.sync()
         assert status == 0, text
         self.save_state(messages)
-        return [self.record(message) for message in messages if message["type"] == "RECORD"]
+        found = [self.record(message) for message in messages if message["type"] == "RECORD"]
+        return [record for stream, record in found if stream.startswith(streams)]
 
     @staticmethod
-    def record(message: dict[str, Any]) -> dict[str, Any]:
-        record: dict[str, Any] = message["record"]
-        return record
+    def record(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Returns the stream and the record of a message."""
+        return message["stream"], message["record"]
 
 
 class Airbyte(Connector):
@@ -129,9 +137,8 @@ class Airbyte(Connector):
         return record.get("_ab_cdc_deleted_at") is not None
 
     @staticmethod
-    def record(message: dict[str, Any]) -> dict[str, Any]:
-        record: dict[str, Any] = message["record"]["data"]
-        return record
+    def record(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return message["record"]["stream"], message["record"]["data"]
 
 
 class Singer(Connector):

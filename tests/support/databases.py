@@ -80,9 +80,16 @@ def undo_migrations(settings: Settings, first: str) -> None:
             for column in columns.split():
                 run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
         if undo.script:
-            run_script(settings, undo.script)
+            run_script(settings, with_types(undo.script, settings))
         if migration.name == first:
             return
+
+
+def with_types(script: str, settings: Settings) -> str:
+    """Return a script for PostgreSQL with the types of the engine."""
+    if settings.database is not None:
+        return script
+    return script.replace("BIGINT", "INTEGER").replace("BYTEA", "BLOB")
 
 
 class _Undo(NamedTuple):
@@ -155,6 +162,30 @@ _UNDO = {
     ),
     "country_names": _Undo({}),
     "host_only_stated": _Undo({"cookies": "host_only_stated"}),
+    "runs": _Undo(
+        {
+            "outputs": "run_id run_change missing_since",
+            "tombstones": "reason",
+            "view_tombstones": "reason",
+            "jobs": "complete_runs kept_runs",
+            "groups": "run_timeout_minutes missing_after_runs missing_max_share",
+        },
+        "runs run_sightings",
+        "outputs_by_missing",
+        script="""
+            ALTER TABLE job_statistics ADD COLUMN scrape_started_at BIGINT NOT NULL DEFAULT 0;
+            ALTER TABLE job_statistics ADD COLUMN scrape_seen_at BIGINT NOT NULL DEFAULT 0;
+            ALTER TABLE job_statistics ADD COLUMN scrape_counts TEXT NOT NULL DEFAULT '[]';
+            CREATE TABLE job_scrapes (
+                organization_id BIGINT NOT NULL, group_id BIGINT NOT NULL, job_id BIGINT NOT NULL,
+                started_at BIGINT NOT NULL, seen_at BIGINT NOT NULL, counts TEXT NOT NULL,
+                PRIMARY KEY (organization_id, group_id, job_id, started_at));
+            CREATE TABLE deleted_in_scrape (
+                organization_id BIGINT NOT NULL, group_id BIGINT NOT NULL, job_id BIGINT NOT NULL,
+                identity BYTEA NOT NULL, fields BYTEA NOT NULL,
+                PRIMARY KEY (organization_id, group_id, job_id, identity));
+        """,
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class FileSite(ThreadingHTTPServer):
-    """``content`` and ``headers`` are those of every file. ``/missing`` is not found."""
+    """``content`` and ``headers`` are those of every file. ``/status/503`` has this status."""
 
     daemon_threads = True
 
@@ -38,7 +38,8 @@ class _Connection(BaseHTTPRequestHandler):
         site.requests.append(self.command)
         site.is_open.wait()
         is_rejected = self.command == "HEAD" and not site.has_head
-        status = 405 if is_rejected else 404 if self.path == "/missing" else 200
+        _, _, named = self.path.partition("/status/")
+        status = 405 if is_rejected else int(named or 200)
         self.send_response(status)
         for name, value in site.headers.items():
             self.send_header(name, value)

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.support.console import ConsoleClient
+from tests.support.console_runs import send_run
 from tests.support.service import Client
 
 RUN = "window.hacked=1"
@@ -75,10 +76,24 @@ def store_hostile(client: Client, console: ConsoleClient) -> tuple[dict[str, str
     stored = _send(client, f"/v1/outputs/{group}", changed)
     ids = [result["output_id"] for result in stored["results"]]
     _send(client, f"/v1/reviews/{group}", _review(ids[0]))
+    run_id = _store_runs(client, outputs)
     _store_sessions(client)
     name = {"name": MARKUP, "scopes": ["outputs:read"], "days": None}
     _send(console, "/console/api/tokens", name)
-    return {"group": GROUP, "job": JOB, "output": ids[0], "domain": "evil.example"}, ids
+    names = {"group": GROUP, "job": JOB, "output": ids[0], "run": run_id}
+    return names | {"domain": "evil.example"}, ids
+
+
+def _store_runs(client: Client, outputs: list[dict[str, Any]]) -> str:
+    """Stores a run whose removal of all outputs is held. Returns its id."""
+    group, job = in_path(GROUP), f"{JOB} that ends"
+    settings = {"display_name": MARKUP, "missing": {"after_runs": 1, "max_share": 0}}
+    assert client.put(f"/v1/groups/{group}", json=settings).status_code == 200
+    send_run(client, group, job, [{**one, "job_id": job} for one in outputs])
+    labels = {"<script>": MARKUP, "\u202egpj": f"javascript:{RUN}", "__proto__": "constructor"}
+    held = send_run(client, group, job, [], message=f"{MARKUP}\u202e\x7f", labels=labels)
+    assert held["removal"] == "held"
+    return str(held["run_id"])
 
 
 def _upload(client: Client) -> str:

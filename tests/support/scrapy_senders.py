@@ -10,6 +10,7 @@ from gleanery.client.queue.batches import BatchQueue
 from gleanery.client.queue.sender import Events, RejectedItems, Sender
 from gleanery.client.queue.spool import Spool
 from gleanery.integrations.scrapy.items import OutputPusher
+from gleanery.integrations.scrapy.runs import CrawlRun
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 
@@ -30,7 +31,7 @@ class RunningSender:
             self.rejected,
             Events(self._add, lambda: None, self._end),
             connect=chosen.client,
-            store=OutputPusher(chosen).push,
+            target=OutputPusher(chosen, CrawlRun(chosen)),
             max_retries=chosen.max_retries,
             close_seconds=chosen.close_seconds,
             producer="this spider",

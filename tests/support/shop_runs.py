@@ -66,3 +66,6 @@ def check_two_days(name: str, group: str, service: Service, folder: Path, **vari
         assert site.counts["pdf"] == shop.PRODUCTS
         assert site.counts["welcome"] == 1, "the second day uses the login of the first"
         assert client.group(group).outputs == shop.PRODUCTS
+        runs = [*client.runs(group, job_id="shop")]
+        assert [run.status for run in runs] == ["complete", "complete"]
+        assert [run.counts.outputs for run in runs] == [shop.PRODUCTS, shop.PRODUCTS]

@@ -18,6 +18,8 @@ from gleanery.service.storage.database import Sql, Statement
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
 FILTERS_OF_VIEW = FILTERS[:-1]
+MISSING = "missing_since"
+"""A filter like the others, whose index has only the outputs that it finds."""
 _STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b")
 _NO_QUERIES = (
     "postgres.row_security",
@@ -38,10 +40,14 @@ def modules_with_statements() -> Iterator[tuple[str, ModuleType]]:
 
 
 def page_statements() -> dict[tuple[str, ...], Sql]:
-    """The statement of a page for each combination of filters."""
-    return {
-        filters: search_statements.statements(filters).items for filters in _combinations(FILTERS)
-    }
+    """The statement of a page for each combination of filters, some of them with missing ones."""
+    return {filters: search_statements.statements(filters).items for filters in _searches()}
+
+
+def _searches() -> Iterator[tuple[str, ...]]:
+    yield from _combinations(FILTERS)
+    for others in ((), *((name,) for name in FILTERS), FILTERS):
+        yield (*others, MISSING)
 
 
 def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -61,7 +67,7 @@ def all_statements() -> dict[str, Statement]:
     """Every statement, and each form of a page's statement."""
     found: dict[str, Statement] = {}
     for names, in_view in [
-        *((names, False) for names in _combinations(FILTERS)),
+        *((names, False) for names in _searches()),
         *((names, True) for names in [(), *((name,) for name in FILTERS_OF_VIEW), FILTERS_OF_VIEW]),
     ]:
         subject = f"{'+'.join(names) or 'all'}{' in the view' if in_view else ''}"

@@ -38,6 +38,7 @@ CONTRACTS = {
     "files": ("api/test_files.py",),
     "blobs": ("api/test_files.py",),
     "groups": ("api/test_groups.py", "storage/test_bulk_jobs.py"),
+    "runs": ("api/test_runs.py",),
     "reviews": (
         "api/test_reviews.py",
         "api/test_review_samples.py",
@@ -61,6 +62,7 @@ CONTRACTS = {
         "api/console/test_login.py",
         "api/console/test_output_detail.py",
         "api/console/test_rows.py",
+        "api/console/test_runs.py",
         "api/console/test_sample.py",
         "api/console/test_session_records.py",
         "api/console/test_tokens.py",

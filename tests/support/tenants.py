@@ -31,8 +31,10 @@ def unused_names() -> Names:
         "entry": f"entry-{tag}",
         "lease": secrets.token_hex(16),
         "review": secrets.token_hex(16),
+        "run": secrets.token_hex(16),
         "group number": 10**9,
         "review number": 10**9,
+        "run number": 10**9,
         "job number": 10**9,
         "place": 2**51,
         "source": f"https://{tag}.example/file",
@@ -111,6 +113,12 @@ def create_one_of_everything(client: Client) -> Names:
     client.post(f"/v1/outputs/{group}", json=[changed, other])
     for status in ("approved", "rejected"):  # the approved view keeps a tombstone
         client.post(f"/v1/reviews/{group}", json={"job_id": "a second job", "status": status})
+    started = client.post(f"/v1/runs/{group}", json={"job_id": job, "labels": {"a": "label"}})
+    names["run"] = started.json()["run_id"]
+    client.post(f"/v1/outputs/{group}", params={"run_id": names["run"]}, json=[changed])
+    client.post(f"/v1/outputs/{group}", json=[changed])  # the run keeps what it has sent
+    newest = client.get(f"/v1/runs/{group}", params={"limit": 1}).json()
+    names["run number"] = newest["metadata"]["next_cursor"]
     first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
     names["job number"] = first_job["metadata"]["next_cursor"]
     return names

@@ -43,6 +43,8 @@ from gleanery.service.resources.groups import operations as groups
 from gleanery.service.resources.outputs import operations as outputs
 from gleanery.service.resources.outputs.large_batches import LargeBatches
 from gleanery.service.resources.reviews import operations as reviews
+from gleanery.service.resources.runs import operations as runs
+from gleanery.service.resources.runs.changing import RunWork
 from gleanery.service.resources.sessions import operations as sessions
 from gleanery.service.resources.system import operations as system
 from gleanery.service.resources.system.metrics import observe_service
@@ -64,6 +66,7 @@ RESOURCES = (
     exports.RESOURCE,
     changes.RESOURCE,
     groups.RESOURCE,
+    runs.RESOURCE,
     reviews.RESOURCE,
     files.RESOURCE,
     sessions.RESOURCE,
@@ -128,6 +131,7 @@ def build_app(
             FileLinks: FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
             LargeBatches: LargeBatches(),
             ReadAuditor: ReadAuditor(),
+            RunWork: RunWork(clock),
             SchemaValidator: SchemaValidator(),
             TableExports: TableExports(settings.data, settings.max_export_bytes),
             TokenAuthenticator: authenticator,
@@ -259,6 +263,7 @@ class App:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._services.readiness.stop()
         await self._sweep.stop()
+        await self._services[RunWork].stop()
         if self._services.rate_limiter is not None:
             await self._services.rate_limiter.close()
         await self._services[SchemaValidator].close()

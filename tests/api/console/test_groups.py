@@ -122,7 +122,7 @@ def test_the_jobs_of_a_group(client: Client, console: ConsoleClient) -> None:
     assert (first["job_id"], first["outputs"], first["approved"]) == ("job", 2, 0)
     assert first["review"] is None
     assert first["waits_since"] > 0
-    assert first["scraped_at"] >= first["waits_since"]
+    assert first["last_run_at"] >= first["waits_since"]
     assert second["waits_since"] is None
     assert second["review"]["comment"] == "x" * 300
 

@@ -280,7 +280,7 @@ def test_field_drift_is_listed(settings: Settings, clock: Clock) -> None:
     assert (job["group_id"], job["job_id"], job["field_count"]) == ("group", "job", 1)
     assert job["group_name"] == "Prices"
     assert job["fields"] == [{"path": "price", "before": 1.0, "now": 0.5}]
-    assert job["scraped_at"] > timestamps.now()
+    assert job["last_run_at"] > timestamps.now()
 
 
 def test_a_second_decision_about_an_old_state_keeps_a_job_with_a_later_value_in_the_inbox(

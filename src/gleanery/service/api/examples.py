@@ -1,8 +1,9 @@
 """Values that the examples of several resources share.
 
 The examples tell one story: a scraper fills the group ``shop-prices``, a reviewer approves the
-outputs, a client reads them, and at the end everything is deleted. A test sends all requests to a
-service, one after another, and compares the responses.
+outputs, and a client reads them. A run that finds nothing does not remove them, because a person
+decides to keep them. At the end everything is deleted. A test sends all requests to a service, one
+after another, and compares the responses.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from gleanery.service.api.operation import SERVICE_URL
 GROUP_ID = "shop-prices"
 JOB_ID = "example-shop"
 IN_GROUP = {"group_id": GROUP_ID}
+RUN_ID = "5a8f7b62c0d94e1fb6a3d2c4e5f60718"
+IMPLICIT_RUN_ID = "c3d9e04b7f1a4c28a5e6b7d8091f2a3c"
 SCRAPE_DATE = "2026-03-02T09:00:00Z"
 REVIEW_DATE = "2026-03-02T10:30:00Z"
 FIRST_CURSOR = 1772442000000001
@@ -106,4 +109,5 @@ GROUP_SETTINGS = {
     "key_fields": ["sku"],
     "retain_days": 90,
     "keep_versions": 50,
+    "missing": {"after_runs": 1, "max_share": 0.3},
 }

@@ -134,6 +134,10 @@ def no_review() -> NotFound:
     return NotFound(("path", "review_id"), "This group has no review with this review_id")
 
 
+def no_run() -> NotFound:
+    return NotFound(("path", "run_id"), "This group has no run with this run_id")
+
+
 def no_file() -> NotFound:
     return NotFound(("path", "id"), "There is no file with this id")
 
@@ -147,7 +151,7 @@ def no_lease() -> NotFound:
 def no_record(parameter: str) -> NotFound:
     """Return the error for a path parameter that names nothing."""
     known = {"group_id": no_group, "job_id": no_job, "output_id": no_output, "id": no_file}
-    known |= {"lease_id": no_lease, "review_id": no_review}
+    known |= {"lease_id": no_lease, "review_id": no_review, "run_id": no_run}
     return known[parameter]() if parameter in known else NotFound(("path", parameter))
 
 
@@ -173,6 +177,13 @@ class Conflict(GleaneryError):
                 "conflict",
             )
         )
+
+
+class RunConflict(GleaneryError):
+    """The run has ended, is of another job, or has nothing to decide."""
+
+    def __init__(self, loc: tuple[str, ...], msg: str) -> None:
+        super().__init__(ErrorDetail(loc, msg, "run_conflict"))
 
 
 class Leased(GleaneryError):

@@ -13,10 +13,10 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import organization_removal
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.changes import feed
-from gleanery.service.resources.fields import job_statistics
 from gleanery.service.resources.files import records as file_records
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import bulk_jobs, mutations
+from gleanery.service.resources.runs import changing as runs
 from gleanery.service.resources.sessions import leases
 from gleanery.service.storage import group_lock, idempotency, paging
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
@@ -27,7 +27,7 @@ SELECT organization_id, name, id, retain_days FROM groups
 WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry_at <= $1
 """
 _SCRAPE_TIMES = """
-SELECT identity, seq, last_scraped_at, octet_length(item) FROM outputs
+SELECT identity, seq, last_scraped_at, job_id, octet_length(item) FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 """
 _SAME_RETENTION = """
@@ -36,6 +36,21 @@ SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND retain_days = $3
 _STILL_EXPIRED = """
 SELECT identity FROM outputs
 WHERE organization_id = $1 AND identity = $2 AND last_scraped_at < $3
+"""
+# The last run of a job that tells what the job still has.
+_LAST_RUN = """
+SELECT started_at, seen_at FROM runs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+    AND (status IN ('complete', 'partial', 'unknown')
+        OR status = 'running' AND is_implicit AND ends_at <= $4)
+    AND created_count + updated_count + unchanged_count > 0
+ORDER BY id DESC LIMIT 1
+"""
+# A run that goes on may send more. A job that never pauses has an implicit run without an end.
+_ENDLESS_RUN = """
+SELECT started_at, seen_at FROM runs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open
+    AND status = 'running' AND is_implicit AND seen_at - started_at >= $4
 """
 _SET_NEXT_EXPIRY = """
 UPDATE groups SET next_expiry_at = $4
@@ -67,6 +82,7 @@ async def sweep(
     failures = []
     tasks = [
         *await bulk_jobs.unfinished(engine, clock),
+        *await runs.unfinished(engine, clock, now),
         *await storing.pending_expirations(engine, clock, now),
     ]
     if now is not None:
@@ -91,7 +107,6 @@ async def _deletions(
     return [
         partial(idempotency.delete_expired, engine, now - _DAY),
         partial(leases.delete_expired, engine, now - _DAY),
-        partial(job_statistics.forget_deleted_of_ended_scrapes, engine, now),
         *await feed.pending_purges(engine, now - keep.tombstones * _DAY),
         *await log.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),
@@ -111,7 +126,11 @@ async def _expirations(engine: Engine, clock: Clock, now: int) -> list[Task]:
 
 
 class _Expiration(NamedTuple):
-    """Deletes the outputs of a group that no scraper has sent for some days."""
+    """Deletes the outputs of a group that no scraper has sent for some days.
+
+    It pauses for a job that has stored nothing since then. An output expires only if a run of its
+    job has stored others: the last run that has ended, or a run that has gone on for these days.
+    """
 
     database: Database
     group: str
@@ -125,20 +144,36 @@ class _Expiration(NamedTuple):
         before = now - self.days * _DAY
         key = (self.database.organization_id, self.group_id)
         oldest_kept, last_seq = now, 0
+        tested_until: dict[int, int] = {}
         while rows := await self.database.read(_SCRAPE_TIMES, *key, last_seq, _BATCH_SIZE):
             last_seq = rows[-1][1]
             await asyncio.sleep(0)  # SQLite reads in the event loop: let other requests run
-            expired = [row for row in rows if row[2] < before]
-            oldest_kept = min([oldest_kept, *(row[2] for row in rows if row[2] >= before)])
+            old = [row for row in rows if row[2] < before]
+            for job_id in {row[3] for row in old} - tested_until.keys():
+                tested_until[job_id] = await self._tested_until(job_id)
+            expired = [row for row in old if row[2] < tested_until[row[3]]]
+            limits = {job_id: min(before, until) for job_id, until in tested_until.items()}
+            kept = (row[2] for row in rows if row[2] >= limits.get(row[3], before))
+            oldest_kept = min([oldest_kept, *kept])
             while expired:  # a transaction reads them all, because it stores their last versions
                 count = paging.count_fitting([row[-1] for row in expired], mutations.MAX_BYTES)
                 delete = partial(self._delete, expired[:count], before)
                 await self.database.write(delete, queue_key=self.group)
                 expired = expired[count:]
-        # A scrape only makes an output younger, so no output expires before the oldest one.
+        # A batch only makes an output younger, so no output expires before the oldest one. If the
+        # job of an old one is silent, it can expire after the next run.
         next_expiry_at = max(oldest_kept + self.days * _DAY, now + _HOUR)
         save = partial(self._set_next_expiry, next_expiry_at)
         await self.database.write(save, queue_key=self.group)
+
+    async def _tested_until(self, job_id: int) -> int:
+        """Return a time: the job would have sent its older outputs again, if it still had them."""
+        key, days = (self.database.organization_id, self.group_id, job_id), self.days * _DAY
+        runs = [
+            *await self.database.read(_LAST_RUN, *key, self.now),
+            *await self.database.read(_ENDLESS_RUN, *key, days),
+        ]
+        return max((max(started_at, seen_at - days) for started_at, seen_at in runs), default=0)
 
     async def _delete(self, expired: Sequence[Row], before: int, transaction: Transaction) -> None:
         locked = await group_lock.lock(transaction, self.group, self.clock)

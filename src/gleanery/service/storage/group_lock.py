@@ -23,6 +23,8 @@ DEFAULT_KEEP_VERSIONS = 20
 """Earlier versions of each output that a group keeps."""
 DEFAULT_KEEP_DAYS = 90
 """Days for which a group keeps an earlier version."""
+DEFAULT_RUN_TIMEOUT_MINUTES = 360
+"""Minutes without a batch after which a started run is abandoned."""
 IDENTITY_FORMAT = 2
 """The identity format of new groups; see ``outputs.elements``."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
@@ -33,12 +35,12 @@ INSERT INTO groups (organization_id, name, last_seq, identity_format)
 VALUES ($1, $2, 0, {IDENTITY_FORMAT})
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
 RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes,
-    identity_format
+    identity_format, run_timeout_minutes
 """
 _LOCK = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
 RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days, daily_changes,
-    identity_format
+    identity_format, run_timeout_minutes
 """
 _SAVE_GROUP = """
 UPDATE groups SET last_seq = $3, output_count = output_count + $4,
@@ -119,6 +121,7 @@ class _GroupRow(NamedTuple):
     keep_days: int | None
     daily_changes: str | None
     identity_format: int
+    run_timeout_minutes: int | None
 
 
 class LockedGroup:
@@ -142,10 +145,12 @@ class LockedGroup:
         self.keep_days = _or_default(row.keep_days, DEFAULT_KEEP_DAYS)
         self._daily_changes = row.daily_changes
         self.identity_format = row.identity_format
+        self.run_timeout_minutes = _or_default(row.run_timeout_minutes, DEFAULT_RUN_TIMEOUT_MINUTES)
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now: int = max(clock(), FIRST_SEQ)
         self._initial_seq: int = self.last_seq
+        self._earliest_scrape = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
         self._country_changes: Counter[str] = Counter()
@@ -155,7 +160,11 @@ class LockedGroup:
     @property
     def scrape_time(self) -> int:
         """Time of the scrape. It is never before an earlier change, or it could expire at once."""
-        return max(self.now, self._initial_seq)
+        return max(self.now, self._earliest_scrape)
+
+    def scrape_not_before(self, time: int) -> None:
+        """Keep the scrape from being before this time, even if the clock has gone back."""
+        self._earliest_scrape = max(self._earliest_scrape, time)
 
     def refresh_time(self) -> None:
         """Read the clock again.
@@ -212,6 +221,14 @@ class LockedGroup:
         missing = [(*key, name, self.now) for name in names if name not in jobs]
         created = await self.transaction.fetch_many(_CREATE_JOB, missing)
         return jobs | {row[0]: row[1] for row in created}
+
+    async def find_or_create_empty_job(self, name: str) -> int:
+        """Return the id of the job. A new one has no values, so it does not wait for a review."""
+        job_id = await self.find_job(name)
+        if job_id is None:
+            row = (self.organization_id, self.group_id, name, None)
+            [[_, job_id]] = await self.transaction.fetch(_CREATE_JOB, *row)
+        return job_id
 
     async def commit_counts(self) -> None:
         """Save the counts and notify the group's channel if there were changes.

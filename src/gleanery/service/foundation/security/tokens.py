@@ -18,10 +18,11 @@ _FORMAT = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{_BODY + _CHECK}}}", re.ASCII)
 SCOPES = {
     "session:read": "read cookies and local storage, values included",
     "session:write": "store and remove cookies and local storage",
-    "outputs:read": "read outputs, changes, groups and files",
-    "outputs:write": "store and remove outputs and files, change the settings of groups",
+    "outputs:read": "read outputs, changes, groups, runs and files",
+    "outputs:write": "store and remove outputs and files, start and finish runs, "
+    "change the settings of groups",
     "reviews:read": "read reviews",
-    "reviews:write": "review a job's outputs",
+    "reviews:write": "review a job's outputs, decide about held removals",
     "audit:read": "read who read or stored session values, reviewed, made or revoked tokens",
     "tokens:write": "list, create and revoke tokens in the console",
 }

@@ -38,6 +38,7 @@ AuditAction = Literal[
     "renew_lease",
     "release_lease",
     "add_review",
+    "decide_removal",
     "export_outputs",
     "create_export_link",
     "set_group",
@@ -77,6 +78,8 @@ class AuditAbout(TypedDict, total=False):
     ]
     job_id: str
     review_id: str
+    run_id: str
+    decision: Literal["remove", "keep"]
     status: ReviewStatus
     outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]
     token_id: Annotated[

@@ -180,7 +180,7 @@ async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int, hold: Hol
 def _is_small(rows: Sequence[Row], max_bytes: int, frame_bytes: int) -> bool:
     """Return False if an item was left out because of its length, or if all are too long."""
     size = len(rows) * frame_bytes
-    for _, _, item, _, _, job in rows:
+    for _, _, item, _, _, job, _ in rows:
         if item is None and job is None:
             return False
         size += len(item or job)
@@ -246,7 +246,7 @@ async def _with_fields(found: _Found, reader: FieldReader) -> _Found:
     for rows in found.chunks:
         updates = [
             Update(seq, created_seq, item, identity)
-            for seq, created_seq, item, _, identity, _ in rows
+            for seq, created_seq, item, _, identity, *_ in rows
             if item is not None and seq != created_seq
         ]
         texts = await reader.read(updates)
@@ -322,7 +322,9 @@ async def _render_chunks(
 def _render(rows: Sequence[Row], cursors: Sequence[int], group: str) -> bytes:
     """Return the changes as JSON text. Only the frame of each change is composed as text."""
     pieces: list[bytes] = []
-    for (seq, created_seq, item, id_, identity, job), cursor in zip(rows, cursors, strict=True):
+    for (seq, created_seq, item, id_, identity, job, reason), cursor in zip(
+        rows, cursors, strict=True
+    ):
         output_id = identity.hex()
         change = "create" if seq == created_seq else "update"
         if item is None:
@@ -333,8 +335,9 @@ def _render(rows: Sequence[Row], cursors: Sequence[int], group: str) -> bytes:
             f'{{"change":"{change}","cursor":{cursor},"change_date":"{date}",'
             f'"group_id":{group},"output_id":"{output_id}","output":'
         )
-        pieces += (frame.encode(), item, b"},")
-    pieces[-1] = b"}"
+        end = b"}," if reason is None else b',"reason":%s},' % json_text.encode(reason)
+        pieces += (frame.encode(), item, end)
+    pieces[-1] = pieces[-1][:-1]
     return b"".join(pieces)
 
 
@@ -407,7 +410,7 @@ class _Rows(NamedTuple):
             f"""
 SELECT seq, {self.created_seq} AS created_seq,
     CASE WHEN octet_length(item) <= {max_item_bytes} THEN item END AS item,
-    id, identity, NULL AS job_name
+    id, identity, NULL AS job_name, NULL AS reason
 FROM """,
             f" {_IN_RANGE}\n",
         )
@@ -421,7 +424,7 @@ def _source(
     purged_seq: str, tombstones: str, *outputs: _Rows, values: tuple[bool, ...] = ()
 ) -> FeedSource:
     deletions = f"""
-SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
+SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name, reason
 FROM {tombstones} {_IN_GROUP} {_IN_RANGE}
 """
     deletion_sizes = f"""

@@ -78,6 +78,15 @@ class ChangeOut(TypedDict):
     group_id: str
     output_id: str
     output: OutputOut | DeletedOutput
+    reason: NotRequired[
+        Annotated[
+            Literal["missing"],
+            Field(
+                description="Only of a deletion by the service: complete runs of the job did not "
+                "send the output any more."
+            ),
+        ]
+    ]
     fields: NotRequired[
         Annotated[
             list[FieldChange] | None,

@@ -8,7 +8,7 @@ exactly, and it is not parsed. A slot can get another meaning when no output has
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, count
 from typing import NamedTuple
@@ -67,6 +67,10 @@ class CountedField(msgspec.Struct, array_like=True):
     @property
     def output_count(self) -> int:
         return sum(kind.output_count for kind in self.kinds.values())
+
+    def is_used(self, slots: Collection[int]) -> bool:
+        """Return True if an output has it, or if one of its kinds has one of these slots."""
+        return any(kind.output_count or kind.slot in slots for kind in self.kinds.values())
 
     @property
     def object_count(self) -> int:
@@ -377,19 +381,20 @@ class JobFields(msgspec.Struct, array_like=True, dict=True):
         self.identities = [self.identities[index] for index in used]
         self.__dict__.pop("_indexes", None)
 
-    def forget_unused(self, seen: Mapping[int, int]) -> list[CountedField]:
-        """Remove the fields that no output has, and kinds that the scrape has not seen either.
+    def forget_unused(self, seen: Collection[int], *, is_full: bool) -> list[CountedField]:
+        """Remove the fields and kinds that no output has and no running run has seen.
 
-        Return the removed fields.
+        If the job is full, remove even fields that a run has seen. Return the removed fields.
         """
-        unused = [field for field in self.listed if not field.output_count]
-        self.listed = [field for field in self.listed if field.output_count]
+        kept_slots = () if is_full else seen
+        unused = [field for field in self.listed if not field.is_used(kept_slots)]
+        self.listed = [field for field in self.listed if field.is_used(kept_slots)]
         self._removed.update(range(len(self.identities)))
         for field in self.listed:
             field.kinds = {
                 name: kind
                 for name, kind in field.kinds.items()
-                if kind.output_count or seen.get(kind.slot)
+                if kind.output_count or kind.slot in seen
             }
         for cached in (
             "by_names",

@@ -8,11 +8,12 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gleanery.service.foundation.models import DateTimeOut
+from gleanery.service.resources.run_records.rows import Status
 
 _Rate = Annotated[float, Field(ge=0, le=1)]
 
 
-class ScrapedField(TypedDict):
+class CountedField(TypedDict):
     """Field, and how often outputs have it."""
 
     path: Annotated[
@@ -49,7 +50,7 @@ class LengthRange(TypedDict):
     max: int
 
 
-class FieldOut(ScrapedField):
+class FieldOut(CountedField):
     """Field with the ranges of its values."""
 
     range: Annotated[
@@ -66,23 +67,27 @@ class FieldOut(ScrapedField):
     ]
 
 
-class ScrapeOut(TypedDict):
-    """Scrape of a job, and the fields of the outputs that it has seen."""
+class RunFieldsOut(TypedDict):
+    """Run of a job, and the fields of the outputs that it has sent."""
 
+    run_id: str
     job_id: str
-    started: DateTimeOut
-    last_seen: DateTimeOut
+    status: Status
+    start_date: DateTimeOut
+    last_date: Annotated[
+        DateTimeOut, Field(description="Time of its last outputs; without outputs, of its start.")
+    ]
     outputs: Annotated[int, Field(description="Outputs that were sent, each counted once.")]
-    fields: list[ScrapedField]
+    fields: list[CountedField]
 
 
 class Drift(TypedDict):
-    """Field that the newest scrape of a job fills more or less often than earlier ones."""
+    """Field that the newest run of a job fills more or less often than earlier ones."""
 
     job_id: str
     path: str
-    before: Annotated[_Rate, Field(description="Median of the fill rates of earlier scrapes.")]
-    now: Annotated[_Rate, Field(description="Fill rate of the newest scrape.")]
+    before: Annotated[_Rate, Field(description="Median of the fill rates of earlier runs.")]
+    now: Annotated[_Rate, Field(description="Fill rate of the newest run.")]
 
 
 class FieldsOut(TypedDict):
@@ -102,13 +107,7 @@ class FieldsOut(TypedDict):
     fields: Annotated[
         list[FieldOut], Field(description="By path; at most the 256 most frequent fields.")
     ]
-    scrapes: Annotated[
-        list[ScrapeOut],
-        Field(
-            description="The newest 10, newest first. A scrape of a job ends if no output is sent "
-            "for 30 minutes."
-        ),
-    ]
+    runs: Annotated[list[RunFieldsOut], Field(description="The newest 10, newest first.")]
     drift: Annotated[list[Drift], Field(description="The largest difference first; at most 100.")]
     schema: Annotated[
         dict[str, Any],

@@ -1,6 +1,6 @@
 """Reads the stored statistics of jobs without a lock, sums them, and finds drift.
 
-Drift is a field that the newest scrape of a job fills more or less often than earlier ones.
+Drift is a field that the newest run of a job fills more or less often than earlier ones.
 """
 
 from __future__ import annotations
@@ -12,30 +12,26 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
+from gleanery.service.resources.fields import ended_runs
+from gleanery.service.resources.fields.ended_runs import KEPT_FIELDS, RunFields, RunFieldsRow
 from gleanery.service.resources.fields.job_fields import JobFields
-from gleanery.service.resources.fields.job_statistics import (
-    JobStatistics,
-    Scrape,
-    ScrapeRow,
-    StatisticsRow,
-    current_scrape,
-    decode_scrape,
-)
+from gleanery.service.resources.fields.job_statistics import JobStatistics, StatisticsRow
 from gleanery.service.resources.fields.shapes import UNFILLED_KINDS, UNLISTED, Names
-from gleanery.service.storage.database import Database, Row
+from gleanery.service.storage.database import Database
 
 _JOBS = """
-SELECT jobs.id, jobs.name, jobs.output_count, scrape_started_at, scrape_seen_at, scrape_counts,
-    field_counts, ranges
+SELECT jobs.id, jobs.name, jobs.output_count, field_counts, ranges
 FROM jobs LEFT JOIN job_statistics AS found ON found.organization_id = jobs.organization_id
     AND found.group_id = jobs.group_id AND found.job_id = jobs.id
 WHERE jobs.organization_id = $1 AND jobs.group_id = $2 AND jobs.id > 0
     AND jobs.id > $3 AND jobs.id <= $4
 ORDER BY jobs.id LIMIT $5
 """
-_SCRAPES = """
-SELECT job_id, started_at, seen_at, counts FROM job_scrapes
-WHERE organization_id = $1 AND group_id = $2 AND job_id > $3 AND job_id <= $4
+_RUNS = f"""
+SELECT run_id, is_implicit, status, started_at, seen_at, ends_at,
+    created_count + updated_count + unchanged_count, slot_counts, field_counts
+FROM runs WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+ORDER BY id DESC LIMIT {KEPT_FIELDS}
 """
 _JOBS_PER_READ = 10  # each can have some megabytes of statistics
 _EVERY_JOB = 2**63 - 1
@@ -43,8 +39,10 @@ _MAX_PATHS = 256  # fields that are shown
 # Data with ids as names of members can have millions of fields.
 _MAX_NAMES = 10_000
 _MIN_OUTPUTS = 50
-"""Scrapes with fewer outputs are not compared: their rates vary too much by chance."""
-_EARLIER_SCRAPES = 10
+"""Runs with fewer outputs are not compared: their rates vary too much by chance."""
+_EARLIER_RUNS = 10
+NOT_COMPARED = ("failed", "abandoned")
+"""Status of runs that are not compared: what they sent is a part by chance."""
 _MIN_DIFFERENCE = 0.05
 _DEVIATIONS = 3
 
@@ -55,7 +53,7 @@ class StoredJob(NamedTuple):
     name: str
     output_count: int
     statistics: JobStatistics
-    scrapes: list[Scrape]
+    runs: list[RunFields]
     """Newest first."""
 
 
@@ -66,38 +64,30 @@ class StoredRows(NamedTuple):
     name: str
     output_count: int
     statistics: StatisticsRow | None
-    scrapes: Sequence[ScrapeRow]
-    """Those that have ended."""
+    runs: Sequence[RunFieldsRow]
+    """Newest first."""
+    now: int
 
     def decode(self) -> StoredJob:
         statistics = JobStatistics(self.job_id, self.statistics)
-        scrapes = [decode_scrape(row) for row in self.scrapes]
-        if not statistics.is_new:
-            scrapes.append(current_scrape(statistics))
-        scrapes.sort(key=lambda scrape: scrape.started_at, reverse=True)
-        return StoredJob(self.name, self.output_count, statistics, scrapes)
+        runs = [ended_runs.decode(row, statistics, self.now) for row in self.runs]
+        return StoredJob(self.name, self.output_count, statistics, runs)
 
 
 async def read_jobs(
-    database: Database, group_id: int, job_id: int | None = None
+    database: Database, group_id: int, now: int, job_id: int | None = None
 ) -> AsyncIterator[StoredRows]:
     """Yield the statistics of a job, or of all jobs of a group; read a few jobs at a time."""
     after, until = (0, _EVERY_JOB) if job_id is None else (job_id - 1, job_id)
     key = (database.organization_id, group_id)
     while rows := await database.read_large(_JOBS, *key, after, until, _JOBS_PER_READ):
         last = rows[-1][0]
-        scrapes = _by_job(await database.read_large(_SCRAPES, *key, after, last))
-        for found_id, name, output_count, started_at, *columns in rows:
-            statistics = None if started_at is None else StatisticsRow(started_at, *columns)
-            yield StoredRows(found_id, name, output_count, statistics, scrapes[found_id])
+        for found_id, name, output_count, *columns in rows:
+            statistics = None if columns[0] is None else StatisticsRow(*columns)
+            found = await database.read_large(_RUNS, *key, found_id)
+            runs = [RunFieldsRow(*row) for row in found]
+            yield StoredRows(found_id, name, output_count, statistics, runs, now)
         after = last
-
-
-def _by_job(rows: Iterable[Row]) -> Mapping[int, list[ScrapeRow]]:
-    by_job = defaultdict[int, list[ScrapeRow]](list)
-    for job_id, *columns in rows:
-        by_job[job_id].append(ScrapeRow(*columns))
-    return by_job
 
 
 # --- sums over jobs -----------------------------------------------------------------------------
@@ -134,10 +124,10 @@ class Summary:
         )
         self._add(fields.counted, counts)
 
-    def add_scrape(self, scrape: Scrape) -> None:
-        """Add the outputs that a scrape has seen."""
-        self._add(scrape.counted, scrape.fields)
-        self.add_unknown(scrape.outputs - scrape.counted)
+    def add_run(self, run: RunFields) -> None:
+        """Add the outputs that a run has sent."""
+        self._add(run.counted, run.fields)
+        self.add_unknown(run.outputs - run.counted)
 
     def _add(self, outputs: int, fields: Iterable[tuple[Names, Mapping[str, int]]]) -> None:
         """Add outputs by field, the most frequent fields first."""
@@ -173,21 +163,21 @@ class Summary:
 
 
 class FieldDrift(NamedTuple):
-    """A field with its usual rate and its rate in the newest scrape."""
+    """A field with its usual rate and its rate in the newest run."""
 
     names: Names
     before: float
     now: float
 
 
-def find_drift(scrapes: Sequence[Summary]) -> list[FieldDrift]:
-    """Compare the newest scrape with the median of earlier ones, which follow it."""
-    compared = [scrape for scrape in scrapes if scrape.counted >= _MIN_OUTPUTS]
-    if not compared or compared[0] is not scrapes[0] or len(compared) < 2:
+def find_drift(runs: Sequence[Summary]) -> list[FieldDrift]:
+    """Compare the newest run with the median of earlier ones, which follow it."""
+    compared = [run for run in runs if run.counted >= _MIN_OUTPUTS]
+    if not compared or compared[0] is not runs[0] or len(compared) < 2:
         return []
-    newest, *earlier = compared[: 1 + _EARLIER_SCRAPES]
+    newest, *earlier = compared[: 1 + _EARLIER_RUNS]
     now = newest.fill_rates()
-    rates = [scrape.fill_rates() for scrape in earlier]
+    rates = [run.fill_rates() for run in earlier]
     names = sorted(now.keys() | {name for each in rates for name in each})
     before = {name: round(median(each.get(name, 0.0) for each in rates), 4) for name in names}
     return [

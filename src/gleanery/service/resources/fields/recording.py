@@ -15,23 +15,19 @@ States of an output:
 
 - not counted: ``outputs.fields`` is NULL. A version without field statistics has stored it.
 - counted: ``outputs.fields`` is a bitmap of slots. The row of its job counts it in each slot.
-- seen: it is counted, and its last scrape is not before the start of the current scrape. The
-  counts of the current scrape contain it as well.
-- deleted in the scrape: it was seen and then deleted. ``deleted_in_scrape`` keeps its bitmap, and
-  the counts of the current scrape still contain it.
-
-States of a scrape: it begins with the first batch after a pause, it is current while batches
-follow, and it has ended after a pause of ``IDLE``. No code runs when a scrape ends. The next batch
-of the job stores it in ``job_scrapes`` and begins a new one.
+- seen by a run: it is counted, and the run has sent it. The counts of that run contain it as well.
+  Its row says so, or a row of ``run_sightings`` does; see ``batch_runs``. It stays in these counts
+  if it is deleted.
 
 States of a slot: free, then used by one kind of one field, then free again. Only
-``JobStatistics.forget_unused`` frees it, when no output is counted in it.
+``JobStatistics.forget_unused`` frees it, when no output is counted in it. A running run that has
+counted it keeps it, unless the job is full.
 
 Invariants:
 
 - The count of a slot is the number of outputs of the job whose bitmap has the slot.
-- In the counts of the current scrape, it is the number of seen outputs, including those that were
-  deleted since.
+- In the counts of a running run, it is the number of outputs that the run has sent, including
+  those that were deleted since.
 - A value is parsed once, when it is stored. Subtracting an output needs only its bitmap.
 - The result does not depend on how the outputs are divided into batches.
 - A job has a limited number of slots. Fields beyond the limit share the slot of ``UNLISTED``.
@@ -39,19 +35,18 @@ Invariants:
 Call tree::
 
     record                            a batch
-        job_statistics.load           one row per job; short columns if nothing has changed
-        job_statistics.begin_scrapes  ends the last scrape if there was a pause
-        _count_unchanged              adds bitmaps to the scrapes that have not seen them
+        _count_unchanged              adds bitmaps to the runs that have not seen them
+        job_statistics.load           one row per job with changed outputs
         _JobChanges.steps             for each job with changed outputs, with pauses
             _count                    moves each output from its old bitmap to its new one
                 _add_shape            finds the slots of a shape; makes room once per batch
                 change_example        keeps a few outputs per field as examples
             _collect_measures         gathers numbers and lengths by field
-            _flush                    adds the moves to the counts of the job and of its scrape
+            _flush                    adds the moves to the counts of the job and of its run
             _add_measures             widens the ranges
         job_statistics.save
     subtract                          deleted outputs
-        job_statistics.load, keep_deleted, save
+        job_statistics.load, keep_sightings, save
 """
 
 from __future__ import annotations
@@ -64,6 +59,13 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from gleanery.service.resources.fields import job_statistics
+from gleanery.service.resources.fields.batch_runs import (
+    BatchRuns,
+    SeenOutput,
+    Sighting,
+    by_id,
+    keep_sightings,
+)
 from gleanery.service.resources.fields.job_fields import SlotCounts
 from gleanery.service.resources.fields.job_statistics import JobStatistics
 from gleanery.service.resources.fields.shapes import (
@@ -75,25 +77,14 @@ from gleanery.service.resources.fields.shapes import (
     ValueFields,
     add_measures,
 )
+from gleanery.service.resources.run_records import rows
+from gleanery.service.resources.run_records.rows import Run
 from gleanery.service.storage.group_lock import LockedGroup
 
 _OUTPUTS_PER_STEP = 100
 _BITMAPS_PER_STEP = 500
 _OUTPUTS_PER_SHAPE = 4  # with fewer, tables of outputs of the same shape are not faster
 _SECONDS_PER_PAUSE = 0.01
-
-
-class UnchangedOutput(Protocol):
-    """An output of a batch that is stored with the same value."""
-
-    @property
-    def job_id(self) -> int: ...
-
-    @property
-    def fields(self) -> bytes | None: ...
-
-    @property
-    def last_scraped_at(self) -> int: ...
 
 
 class ChangedOutput(Protocol):
@@ -106,7 +97,8 @@ class ChangedOutput(Protocol):
     content_hash: bytes
     job_id: int
     fields: bytes | None
-    last_scraped_at: int
+    run_id: int
+    """The run that has sent the stored value."""
 
 
 class DeletedOutput(NamedTuple):
@@ -115,7 +107,8 @@ class DeletedOutput(NamedTuple):
     identity: bytes
     job_id: int
     fields: bytes | None
-    last_scraped_at: int
+    run_id: int
+    run_change: int
 
 
 Change = tuple[ChangedOutput, ValueFields]
@@ -124,54 +117,54 @@ Change = tuple[ChangedOutput, ValueFields]
 
 async def record(
     locked: LockedGroup,
+    runs: BatchRuns,
+    sightings: Mapping[bytes, Sighting],
     changes: Iterable[Change],
-    unchanged: Collection[UnchangedOutput],
+    unchanged: Collection[SeenOutput],
     table: FieldTable,
 ) -> None:
     """Count the outputs of a batch, and give each changed one its bitmap."""
     by_job = defaultdict[int, list[Change]](list)
     for change in changes:
         by_job[change[0].job_id].append(change)
-    others = {output.job_id for output in unchanged} - by_job.keys()
-    jobs = await job_statistics.load(locked, by_job.keys(), others)
-    await job_statistics.begin_scrapes(locked, jobs.values())
-    _count_unchanged(jobs, unchanged)
+    _count_unchanged(runs.current, unchanged, sightings)
+    jobs = await job_statistics.load(locked, by_job.keys())
     for job_id, of_job in by_job.items():
-        await _record_changes(locked, jobs[job_id], of_job, table)
-    await job_statistics.forget_deleted(
-        locked, [job for job in jobs.values() if job.forgets_deleted]
-    )
+        recorded = _JobChanges(jobs[job_id], runs, table, sightings)
+        paused_at = 0.0
+        for _ in recorded.steps(of_job):
+            if monotonic() - paused_at > _SECONDS_PER_PAUSE:
+                await locked.transaction.pause()
+                paused_at = monotonic()
+    await job_statistics.forget_bitmaps(locked, jobs.values())
     await job_statistics.save(locked, jobs.values())
 
 
-def _count_unchanged(jobs: Mapping[int, JobStatistics], outputs: Iterable[UnchangedOutput]) -> None:
-    """Count the unchanged outputs that the current scrapes of their jobs have not seen yet."""
-    starts = {job_id: job.started_at for job_id, job in jobs.items()}
-    seen = Counter(
-        [
-            (output.job_id, output.fields)
-            for output in outputs
-            if output.last_scraped_at < starts[output.job_id]
+def _count_unchanged(
+    runs: Mapping[int, Run], outputs: Iterable[SeenOutput], sightings: Mapping[bytes, Sighting]
+) -> None:
+    """Count the unchanged outputs that the runs of their jobs have not seen yet.
+
+    A run that has seen an output with another value counts the present one instead.
+    """
+    ids = {job_id: run.id for job_id, run in runs.items()}
+    unseen = [output for output in outputs if output.run_id != ids[output.job_id]]
+    replaced = list[tuple[int, bytes]]()
+    if sightings:
+        returned = [output for output in unseen if output.identity in sightings]
+        known = {one.identity: sightings[one.identity].fields for one in returned}
+        replaced = [
+            (one.job_id, fields) for one in returned if (fields := known[one.identity]) is not None
         ]
-    )
+        unseen = [one for one in unseen if known.get(one.identity, b"") is not None]
+    counts = Counter([(output.job_id, output.fields) for output in unseen])
+    counts.subtract(replaced)
     by_job = defaultdict[int, dict[bytes, int]](dict)
-    for (job_id, bitmap), count in seen.items():
+    for (job_id, bitmap), count in counts.items():
         if bitmap is not None:
             by_job[job_id][bitmap] = count
     for job_id, bitmaps in by_job.items():
-        jobs[job_id].seen.change(SlotCounts.of(bitmaps))
-
-
-async def _record_changes(
-    locked: LockedGroup, job: JobStatistics, changes: Sequence[Change], table: FieldTable
-) -> None:
-    new = [output.identity for output, _ in changes if output.fields is None]
-    recorded = _JobChanges(job, table, await job_statistics.take_deleted(locked, job, new))
-    paused_at = 0.0
-    for _ in recorded.steps(changes):
-        if monotonic() - paused_at > _SECONDS_PER_PAUSE:
-            await locked.transaction.pause()
-            paused_at = monotonic()
+        runs[job_id].seen.change(*SlotCounts.of(bitmaps))
 
 
 class _Measures(NamedTuple):
@@ -198,11 +191,17 @@ class _JobChanges:
     """What the changed outputs of a batch change in the statistics of their job."""
 
     def __init__(
-        self, job: JobStatistics, table: FieldTable, deleted: Mapping[bytes, bytes]
+        self,
+        job: JobStatistics,
+        runs: BatchRuns,
+        table: FieldTable,
+        sightings: Mapping[bytes, Sighting],
     ) -> None:
         self._job, self._table = job, table
-        self._deleted = deleted
-        """Bitmaps of outputs that the scrape has seen, and that were deleted since then."""
+        self._run = runs.current[job.job_id]
+        self._running = runs.running(job.job_id)
+        self._sightings = sightings
+        """What the run knows of outputs whose rows do not say it."""
         self._bitmaps: dict[int, bytes] = {}
         """The bitmap of each shape."""
         self._slots: dict[int, int] = {}
@@ -226,17 +225,18 @@ class _JobChanges:
         yield from self._add_measures(changes)
 
     def _count(self, changes: Sequence[Change]) -> None:
-        """Move outputs from their old bitmap to the new one, of the job and of its scrape."""
+        """Move outputs from their old bitmap to the new one, of the job and of its run."""
         bitmaps, counts, seen = self._bitmaps, self._changes, self._seen
-        start, job_fields = self._job.started_at, self._job.fields
+        run_id, job_fields, sightings = self._run.id, self._job.fields, self._sightings
         for output, fields in changes:
             new = bitmaps.get(fields.shape)
             if new is None:
                 new = self._add_shape(fields)
             old = output.fields
-            was_seen = old if output.last_scraped_at >= start else None
-            if old is None and self._deleted:
-                was_seen = self._deleted.get(output.identity)
+            was_seen = old if output.run_id == run_id else None
+            if sightings and output.identity in sightings:
+                kept = sightings[output.identity].fields
+                was_seen = new if kept is None else kept
             if was_seen != new:
                 seen[new] += 1
                 if was_seen is not None:
@@ -275,8 +275,11 @@ class _JobChanges:
         """Forgets fields that no output has any more, once per batch."""
         self._flush()
         self._is_full = True
-        self._deleted = {}
-        self._job.make_room()
+        self._sightings = {
+            identity: sighting._replace(fields=None)
+            for identity, sighting in self._sightings.items()
+        }
+        self._job.make_room(self._running)
         self._bitmaps.clear()
         self._slots.clear()
 
@@ -307,7 +310,6 @@ class _JobChanges:
     def _add_measures(self, changes: Sequence[Change]) -> Iterator[None]:
         """Change the ranges of the job, field by field."""
         job = self._job
-        job.values_changed = True
         source_at = partial(_source_at, changes)
         for column, (values, positions) in self._measures.by_column.items():
             if column.names and column.names in job.fields.by_names:
@@ -320,7 +322,7 @@ class _JobChanges:
         changes = SlotCounts.of(self._changes)
         seen = changes if self._seen == self._changes else SlotCounts.of(self._seen)
         self._job.fields.change_counts(changes)
-        self._job.seen.change(seen)
+        self._run.seen.change(*seen)
         self._changes.clear()
         self._seen.clear()
 
@@ -331,31 +333,43 @@ def _source_at(changes: Sequence[Change], position: int) -> Source:
 
 
 async def subtract(
-    locked: LockedGroup, deleted: Iterable[DeletedOutput], *, is_bulk: bool = False
+    locked: LockedGroup,
+    deleted: Iterable[DeletedOutput],
+    open_runs: Mapping[int, Sequence[Run]],
+    *,
+    is_bulk: bool = False,
 ) -> None:
-    """Subtracts deleted outputs. The current scrape keeps them, unless many are deleted at once.
+    """Subtracts deleted outputs. A running run keeps them, unless many are deleted at once.
 
-    If such an output returns, the scrape does not count it a second time. A scrape that has ended
-    keeps its counts, and needs nothing else.
+    If such an output returns, the run does not count it a second time.
     """
     by_job = defaultdict[int, list[DeletedOutput]](list)
     for output in deleted:
-        if output.fields is not None:
-            by_job[output.job_id].append(output)
+        by_job[output.job_id].append(output)
     jobs = await job_statistics.load(locked, by_job)
+    running = by_id(open_runs.values(), locked.now)
     for job_id, outputs in by_job.items():
         job = jobs[job_id]
-        job.values_changed = True
         job.fields.change_counts(_negative(outputs))
         job.fields.remove_examples(output.identity for output in outputs)
-        if job_statistics.scrape_has_ended(locked, job):
+        if not is_bulk:
+            await keep_sightings(locked, running, outputs)
             continue
-        seen = [output for output in outputs if output.last_scraped_at >= job.started_at]
-        if is_bulk:
-            job.seen.change(_negative(seen))
-        else:
-            await job_statistics.keep_deleted(locked, job, seen)
+        by_run = defaultdict[int, list[DeletedOutput]](list)
+        for output in outputs:
+            by_run[output.run_id].append(output)
+        for run_id, of_run in by_run.items():
+            if run_id in running:
+                _subtract_from_run(running[run_id], of_run)
     await job_statistics.save(locked, jobs.values())
+    await rows.save(locked, [*running.values()])
+
+
+def _subtract_from_run(run: Run, outputs: Collection[DeletedOutput]) -> None:
+    run.seen.change(*_negative(outputs))
+    for output in outputs:
+        run.counts[output.run_change] -= 1
+    run.has_changed = True
 
 
 def _negative(outputs: Iterable[DeletedOutput]) -> SlotCounts:

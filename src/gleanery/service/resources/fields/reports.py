@@ -1,6 +1,6 @@
 """Reports from the statistics of jobs.
 
-The report of a group or job has rates, kinds, ranges, scrapes, drift and a suggested schema. The
+The report of a group or job has rates, kinds, ranges, runs, drift and a suggested schema. The
 console shows two short ones: how well a group is filled, and which jobs drift.
 """
 
@@ -14,15 +14,16 @@ from gleanery.service.foundation.errors import NotFound
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.fields import reading
-from gleanery.service.resources.fields.job_statistics import Scrape
+from gleanery.service.resources.fields.ended_runs import RunFields
 from gleanery.service.resources.fields.models import (
+    CountedField,
     Drift,
     FieldOut,
     FieldsOut,
-    ScrapedField,
-    ScrapeOut,
+    RunFieldsOut,
 )
 from gleanery.service.resources.fields.reading import (
+    NOT_COMPARED,
     FieldCounts,
     FieldDrift,
     StoredJob,
@@ -36,12 +37,15 @@ from gleanery.service.storage.database import Database
 
 _FIND_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _JOBS_WITH_STATISTICS = """
-SELECT group_id, job_id, scrape_seen_at FROM job_statistics
-WHERE organization_id = $1 AND (group_id, job_id) > ($2, $3)
+SELECT group_id, job_id, (SELECT seen_at FROM runs
+    WHERE organization_id = $1 AND runs.group_id = job_statistics.group_id
+        AND runs.job_id = job_statistics.job_id
+    ORDER BY runs.id DESC LIMIT 1)
+FROM job_statistics WHERE organization_id = $1 AND (group_id, job_id) > ($2, $3)
 ORDER BY group_id, job_id LIMIT $4
 """
 _GROUP_NAMES = "SELECT name, display_name FROM groups WHERE organization_id = $1 AND id = $2"
-_SHOWN_SCRAPES = 10
+_SHOWN_RUNS = 10
 _SHOWN_DRIFT = 100
 _MAX_SUMMED_FIELDS = 20_000_000  # some seconds
 _MAX_JOBS = 10  # of a group, for its rate
@@ -58,7 +62,7 @@ Schema = dict[str, Any]
 
 
 async def read_fields(
-    database: Database, computations: FairThread, group: str, job: str | None
+    database: Database, computations: FairThread, group: str, job: str | None, now: int
 ) -> bytes:
     """Return the statistics of a job, or of all jobs of the group, as JSON text. Raise NotFound.
 
@@ -67,7 +71,7 @@ async def read_fields(
     group_id = await group_lock.require_group(database, group)
     job_id = None if job is None else await _find_job(database, group_id, job)
     collected = _Collected()
-    async for rows in reading.read_jobs(database, group_id, job_id):
+    async for rows in reading.read_jobs(database, group_id, now, job_id):
         if collected.summed_fields < _MAX_SUMMED_FIELDS:
             await computations.run(database.organization_id, collected.add, rows)
         else:
@@ -82,11 +86,11 @@ async def _find_job(database: Database, group_id: int, name: str) -> int:
     return int(rows[0][0])
 
 
-class _ScrapeOfJob(NamedTuple):
-    """A scrape with the name of its job, and its counts."""
+class _RunOfJob(NamedTuple):
+    """A run with the name of its job, and its counts."""
 
     job: str
-    scrape: Scrape
+    run: RunFields
     summary: Summary
 
 
@@ -96,10 +100,10 @@ class _Collected:
     def __init__(self) -> None:
         self._summary = Summary()
         self._ranges: Ranges = {}
-        self._scrapes: list[_ScrapeOfJob] = []
+        self._runs: list[_RunOfJob] = []
         self._drift: list[Drift] = []
         self.summed_fields = 0
-        """Fields of jobs and scrapes that were added, which take the time."""
+        """Fields of jobs and runs that were added, which take the time."""
 
     def add_uncounted(self, rows: StoredRows) -> None:
         """Add a job of whose outputs only the number is told."""
@@ -114,10 +118,11 @@ class _Collected:
                 self._ranges[column].merge(range_)
             else:
                 self._ranges[column] = range_
-        scrapes = [_ScrapeOfJob(job.name, scrape, _sum(scrape)) for scrape in job.scrapes]
-        newest = sorted([*self._scrapes, *scrapes], key=lambda one: -one.scrape.started_at)
-        self._scrapes = newest[:_SHOWN_SCRAPES]
-        self._drift += _drift(job.name, [one.summary for one in scrapes])
+        runs = [_RunOfJob(job.name, run, _sum(run)) for run in job.runs]
+        newest = sorted([*self._runs, *runs], key=lambda one: -one.run.started_at)
+        self._runs = newest[:_SHOWN_RUNS]
+        compared = [one.summary for one in runs if one.run.status not in NOT_COMPARED]
+        self._drift += _drift(job.name, compared)
         self.summed_fields += _count_fields(job)
 
     def render(self, group: str, job: str | None) -> bytes:
@@ -128,7 +133,7 @@ class _Collected:
             outputs=self._summary.outputs,
             counted_outputs=self._summary.counted,
             fields=[self._field(field) for field in self._summary.fields()],
-            scrapes=[_scrape(one) for one in self._scrapes],
+            runs=[_run(one) for one in self._runs],
             drift=drift[:_SHOWN_DRIFT],
             schema=suggest_schema(self._summary),
         )
@@ -138,7 +143,7 @@ class _Collected:
         numbers = self._ranges.get(Column(field.names, False))
         lengths = self._ranges.get(Column(field.names, True))
         return FieldOut(
-            **_scraped_field(self._summary, field),
+            **_counted_field(self._summary, field),
             range=None
             if numbers is None
             else {"min": readable(numbers.min), "max": readable(numbers.max)},
@@ -153,34 +158,36 @@ class _Collected:
 
 
 def _count_fields(job: StoredJob) -> int:
-    return len(job.statistics.fields.listed) + sum(len(scrape.fields) for scrape in job.scrapes)
+    return len(job.statistics.fields.listed) + sum(len(run.fields) for run in job.runs)
 
 
-def _sum(scrape: Scrape) -> Summary:
+def _sum(run: RunFields) -> Summary:
     summary = Summary()
-    summary.add_scrape(scrape)
+    summary.add_run(run)
     return summary
 
 
-def _drift(job: str, scrapes: Sequence[Summary]) -> list[Drift]:
+def _drift(job: str, runs: Sequence[Summary]) -> list[Drift]:
     return [
         Drift(job_id=job, path=json_text.path_of_names(names), before=before, now=now)
-        for names, before, now in find_drift(scrapes)
+        for names, before, now in find_drift(runs)
     ]
 
 
-def _scrape(one: _ScrapeOfJob) -> ScrapeOut:
-    return ScrapeOut(
+def _run(one: _RunOfJob) -> RunFieldsOut:
+    return RunFieldsOut(
+        run_id=one.run.run_id,
         job_id=one.job,
-        started=timestamps.render_microseconds(one.scrape.started_at),
-        last_seen=timestamps.render_microseconds(one.scrape.seen_at),
+        status=one.run.status,
+        start_date=timestamps.render_microseconds(one.run.started_at),
+        last_date=timestamps.render_microseconds(one.run.seen_at),
         outputs=one.summary.outputs,
-        fields=[_scraped_field(one.summary, field) for field in one.summary.fields()],
+        fields=[_counted_field(one.summary, field) for field in one.summary.fields()],
     )
 
 
-def _scraped_field(summary: Summary, field: FieldCounts) -> ScrapedField:
-    return ScrapedField(
+def _counted_field(summary: Summary, field: FieldCounts) -> CountedField:
+    return CountedField(
         path=json_text.path_of_names(field.names),
         filled=field.filled,
         fill_rate=summary.rate(field.filled),
@@ -200,11 +207,11 @@ class FillRate(NamedTuple):
 
 
 async def read_fill_rate(
-    database: Database, computations: FairThread, group_id: int
+    database: Database, computations: FairThread, group_id: int, now: int
 ) -> FillRate | None:
     """Sum the first jobs of a group; None if nothing is known about their fields."""
     summary, count = Summary(), 0
-    async for rows in reading.read_jobs(database, group_id):
+    async for rows in reading.read_jobs(database, group_id, now):
         await computations.run(database.organization_id, _add, summary, rows)
         count += 1
         if count == _MAX_JOBS:
@@ -231,13 +238,13 @@ class JobPosition(NamedTuple):
 
 
 class DriftingJob(NamedTuple):
-    """A job whose newest scrape fills fields more or less often, the largest difference first."""
+    """A job whose newest run fills fields more or less often, the largest difference first."""
 
     group: str
     group_name: str | None
     """Display name of the group."""
     job: str
-    scraped_at: int
+    last_run_at: int
     drift: list[FieldDrift]
 
 
@@ -251,21 +258,21 @@ class DriftPage(NamedTuple):
 async def find_drifting_jobs(
     database: Database, computations: FairThread, after: JobPosition, now: int
 ) -> DriftPage:
-    """Compare the scrapes of some jobs, because the statistics of all would take long.
+    """Compare the runs of some jobs, because the statistics of all would take long.
 
-    Jobs without a recent scrape are left out.
+    Jobs without a recent run are left out.
     """
     key = (database.organization_id, *after)
     rows = await database.read_large(_JOBS_WITH_STATISTICS, *key, _LISTED_JOBS)
     drifting: list[DriftingJob] = []
     compared = 0
     for group_id, job_id, seen_at in rows:
-        if seen_at < now - _RECENT:
+        if seen_at is None or seen_at < now - _RECENT:
             continue
         if compared == _COMPARED_JOBS:
             return DriftPage(drifting, after)
         compared, after = compared + 1, JobPosition(group_id, job_id)
-        found = await _compare(database, computations, after)
+        found = await _compare(database, computations, after, now)
         if found is not None:
             drifting.append(found)
     is_last = len(rows) < _LISTED_JOBS
@@ -273,23 +280,23 @@ async def find_drifting_jobs(
 
 
 async def _compare(
-    database: Database, computations: FairThread, position: JobPosition
+    database: Database, computations: FairThread, position: JobPosition, now: int
 ) -> DriftingJob | None:
     key = (database.organization_id, position.group_id)
-    async for rows in reading.read_jobs(database, *position):
+    async for rows in reading.read_jobs(database, position.group_id, now, position.job_id):
         drift = await computations.run(database.organization_id, _largest_drift_first, rows)
         names = await database.read(_GROUP_NAMES, *key) if drift else ()
-        if names and rows.statistics is not None:
+        if names:
             [[name, display_name]] = names
-            scraped_at = rows.statistics.seen_at
-            return DriftingJob(name, display_name, rows.name, scraped_at, drift)
+            return DriftingJob(name, display_name, rows.name, rows.runs[0].seen_at, drift)
     return None
 
 
 def _largest_drift_first(rows: StoredRows) -> list[FieldDrift]:
-    if not rows.scrapes:
+    if len(rows.runs) < 2:
         return []
-    summaries = [_sum(scrape) for scrape in rows.decode().scrapes]
+    runs = rows.decode().runs
+    summaries = [_sum(run) for run in runs if run.status not in NOT_COMPARED]
     return sorted(find_drift(summaries), key=lambda one: -abs(one.now - one.before))
 
 

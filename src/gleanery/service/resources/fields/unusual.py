@@ -55,7 +55,7 @@ async def unusual_outputs(
     """Return outputs of the job, each once: first those of the rarest fields, then outliers."""
     organization_id = database.organization_id
     found: dict[bytes, UnusualOutput] = {}
-    async for rows in reading.read_jobs(database, group_id, job_id):
+    async for rows in reading.read_jobs(database, group_id, now=0, job_id=job_id):
         for candidate in await computations.run(organization_id, _candidates, rows):
             if len(found) == limit:
                 break

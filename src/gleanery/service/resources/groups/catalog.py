@@ -13,15 +13,22 @@ from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import json_text, timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.groups.models import GroupSettings, GroupSettingsOut, JobOut
+from gleanery.service.resources.groups.models import (
+    GroupSettings,
+    GroupSettingsOut,
+    JobOut,
+    MissingSettings,
+)
 from gleanery.service.resources.outputs import bulk_jobs, ingest
 from gleanery.service.resources.reviews import reading
+from gleanery.service.resources.run_records.comparison import DEFAULT_MAX_SHARE
 from gleanery.service.resources.sessions import local_storage
 from gleanery.service.storage import group_lock, paging
 from gleanery.service.storage.database import Database, Row, indexed
 from gleanery.service.storage.group_lock import (
     DEFAULT_KEEP_DAYS,
     DEFAULT_KEEP_VERSIONS,
+    DEFAULT_RUN_TIMEOUT_MINUTES,
     Clock,
     LockedGroup,
 )
@@ -29,7 +36,7 @@ from gleanery.service.storage.paging import ListPage, ListQuery, PageLimits
 
 _GROUPS = """
 SELECT id, name, display_name, output_count, last_seq, key_fields, schema, retain_days,
-    keep_versions, keep_days, id
+    keep_versions, keep_days, run_timeout_minutes, missing_after_runs, missing_max_share, id
 FROM groups WHERE organization_id = $1 AND NOT deleted
 """
 _GROUPS_IN_ORDER = f"{_GROUPS} AND id > $2 AND id <= $3 ORDER BY id"
@@ -153,7 +160,7 @@ async def read_group(database: Database, group: str, limits: PageLimits) -> Grou
 
 def _encode_settings(row: Row) -> bytes:
     id_, name, display_name, output_count, last_seq, key_fields, schema, *limits, _ = row
-    retain_days, keep_versions, keep_days = limits
+    retain_days, keep_versions, keep_days, run_timeout, after_runs, max_share = limits
     settings = GroupSettingsOut(
         group_id=name,
         id=id_,
@@ -166,6 +173,11 @@ def _encode_settings(row: Row) -> bytes:
         retain_days=retain_days,
         keep_versions=DEFAULT_KEEP_VERSIONS if keep_versions is None else keep_versions,
         keep_days=DEFAULT_KEEP_DAYS if keep_days is None else keep_days,
+        run_timeout_minutes=DEFAULT_RUN_TIMEOUT_MINUTES if run_timeout is None else run_timeout,
+        missing={
+            "after_runs": after_runs,
+            "max_share": DEFAULT_MAX_SHARE if max_share is None else max_share,
+        },
     )
     return json_text.encode(settings)
 
@@ -287,16 +299,29 @@ async def delete_group(database: Database, group: str, clock: Clock, actor: Acto
 
 # --- changes of settings ------------------------------------------------------------------------
 
-_SETTINGS = ("display_name", "key_fields", "schema", "retain_days", "keep_versions", "keep_days")
-_DEFAULT_SETTINGS = (None, None, None, None, DEFAULT_KEEP_VERSIONS, DEFAULT_KEEP_DAYS)
-_READ_SETTINGS = f"SELECT {', '.join(_SETTINGS)} FROM groups WHERE organization_id = $1 AND id = $2"
+_DEFAULTS: dict[str, str | float | None] = {
+    "display_name": None,
+    "key_fields": None,
+    "schema": None,
+    "retain_days": None,
+    "keep_versions": DEFAULT_KEEP_VERSIONS,
+    "keep_days": DEFAULT_KEEP_DAYS,
+    "run_timeout_minutes": DEFAULT_RUN_TIMEOUT_MINUTES,
+    "missing_after_runs": None,
+    "missing_max_share": DEFAULT_MAX_SHARE,
+}
+"""The columns of the settings, with the values of those that are null."""
+_SETTINGS = {"missing_after_runs": "missing", "missing_max_share": "missing"}
+"""The settings whose columns have other names."""
+_READ_SETTINGS = f"SELECT {', '.join(_DEFAULTS)} FROM groups WHERE organization_id = $1 AND id = $2"
 _SAVE_SETTINGS = """
 UPDATE groups
 SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0,
-    keep_versions = $7, keep_days = $8
+    keep_versions = $7, keep_days = $8, run_timeout_minutes = $9, missing_after_runs = $10,
+    missing_max_share = $11
 WHERE organization_id = $1 AND id = $2
 """
-_Values = tuple[str | int | None, ...]
+_Values = tuple[str | float | None, ...]
 
 
 async def set_group(
@@ -312,7 +337,9 @@ async def set_group(
     schema = None if settings.schema_ is None else _encode_ascii(settings.schema_)
     await ingest.check_schema(validator, database.organization_id, schema)
     limits = (settings.retain_days, settings.keep_versions, settings.keep_days)
-    values = (settings.display_name, key_fields, schema, *limits)
+    missing = settings.missing or MissingSettings()
+    runs = (settings.run_timeout_minutes, missing.after_runs, missing.max_share)
+    values = (settings.display_name, key_fields, schema, *limits, *runs)
 
     async def save(locked: LockedGroup) -> bool:
         group_key = (locked.organization_id, locked.group_id)
@@ -331,13 +358,14 @@ def _encode_ascii(value: object) -> str:
 
 
 def _changed_settings(before: _Values, after: _Values) -> list[str]:
-    """Return the names of the settings that differ."""
+    """Return the names of the settings that differ, as in the API."""
     pairs = zip(_with_defaults(before), _with_defaults(after), strict=True)
-    return [name for name, (old, new) in zip(_SETTINGS, pairs, strict=True) if old != new]
+    changed = [name for name, (old, new) in zip(_DEFAULTS, pairs, strict=True) if old != new]
+    return [*dict.fromkeys(_SETTINGS.get(column, column) for column in changed)]
 
 
-def _with_defaults(values: _Values) -> list[str | int | None]:
-    pairs = zip(values, _DEFAULT_SETTINGS, strict=True)
+def _with_defaults(values: _Values) -> list[str | float | None]:
+    pairs = zip(values, _DEFAULTS.values(), strict=True)
     return [default if value is None else value for value, default in pairs]
 
 

@@ -80,7 +80,7 @@ class ListedJob(TypedDict):
     outputs: int
     approved: int
     waits_since: int | None
-    scraped_at: int | None
+    last_run_at: int | None
     review: ReviewSummary | None
 
 
@@ -107,7 +107,10 @@ async def console_groups(context: RequestContext[ConsoleGroupsQuery, None]) -> R
 
 
 async def _fill_rate(context: AnyContext, group_id: int) -> FillRateOut | None:
-    found = await read_fill_rate(context.database, context.services.computations, group_id)
+    services = context.services
+    found = await read_fill_rate(
+        context.database, services.computations, group_id, services.clock()
+    )
     if found is None:
         return None
     path = json_text.path_of_names(found.lowest_path)[:MAX_PATH]
@@ -140,6 +143,6 @@ def _to_job(context: AnyContext, job: JobOverview) -> ListedJob:
         outputs=job.output_count,
         approved=job.approved_count,
         waits_since=job.waits_since,
-        scraped_at=job.scraped_at,
+        last_run_at=job.last_run_at,
         review=to_review(context, job.review),
     )

@@ -115,7 +115,7 @@ class DriftingJobOut(TypedDict):
     group_id: str
     group_name: str | None
     job_id: str
-    scraped_at: int
+    last_run_at: int
     fields: list[DriftOut]
     field_count: int
 
@@ -220,7 +220,7 @@ def _to_drift(job: DriftingJob) -> DriftingJobOut:
         group_id=job.group,
         group_name=job.group_name,
         job_id=job.job,
-        scraped_at=job.scraped_at,
+        last_run_at=job.last_run_at,
         fields=fields,
         field_count=len(job.drift),
     )

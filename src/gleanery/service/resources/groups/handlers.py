@@ -73,7 +73,8 @@ def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) ->
 async def get_fields(context: RequestContext[FieldsQuery, None]) -> Response:
     group, job = context.path["group_id"], context.query.job_id
     computations = context.services.computations
-    return Response(await read_fields(context.database, computations, group, job))
+    now = context.services.clock()
+    return Response(await read_fields(context.database, computations, group, job, now))
 
 
 async def delete_group(context: RequestContext[None, None]) -> Response:

@@ -19,12 +19,28 @@ from gleanery.service.foundation.field_types import (
 )
 from gleanery.service.foundation.models import DateTimeOut, Input, PageMetadata, Query
 from gleanery.service.resources.reviews.models import ReviewOut
+from gleanery.service.resources.run_records.comparison import DEFAULT_MAX_SHARE
 
 
 def _member_names(names: list[str]) -> list[str]:
     if len(set(names)) != len(names):
         raise ValueError("must not contain a name twice")
     return names
+
+
+class MissingSettings(Input):
+    """What happens with outputs that complete runs do not send any more."""
+
+    after_runs: Annotated[int, Field(strict=True, ge=1, le=100)] | None = Field(
+        default=None,
+        description="An output is removed after it was missing in this many complete runs in a "
+        "row. null: it is never removed.",
+    )
+    max_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=DEFAULT_MAX_SHARE,
+        description="If more than this share of the outputs of the job would be removed, the "
+        "removal is held until a person decides.",
+    )
 
 
 class GroupSettings(Input):
@@ -51,7 +67,8 @@ class GroupSettings(Input):
     )
     retain_days: Days | None = Field(
         default=None,
-        description="Days after which an output is deleted that no scraper has sent again.",
+        description="Days after which an output is deleted that no scraper has sent again. A job "
+        "that has stored nothing since then keeps its outputs.",
     )
     keep_versions: VersionCount | None = Field(
         default=None,
@@ -62,6 +79,16 @@ class GroupSettings(Input):
         default=None,
         description="Days for which an earlier version is kept after another one has replaced it. "
         "The default is 90.",
+    )
+    run_timeout_minutes: Annotated[int, Field(strict=True, ge=1, le=525_600)] | None = Field(
+        default=None,
+        description="Minutes without outputs after which a run that was started is abandoned. The "
+        "default is 360.",
+    )
+    missing: MissingSettings | None = Field(
+        default=None,
+        description="When outputs are removed that complete runs do not send any more. The "
+        "default is never.",
     )
 
 
@@ -101,6 +128,13 @@ class JobOut(TypedDict):
     latest_review: ReviewOut | None
 
 
+class MissingSettingsOut(TypedDict):
+    """When outputs are removed that complete runs do not send any more."""
+
+    after_runs: int | None
+    max_share: float
+
+
 class GroupSettingsOut(TypedDict):
     """Group without its jobs and countries."""
 
@@ -119,6 +153,10 @@ class GroupSettingsOut(TypedDict):
         int, Field(description="Number of earlier versions that each output keeps.")
     ]
     keep_days: Annotated[int, Field(description="Days for which an earlier version is kept.")]
+    run_timeout_minutes: Annotated[
+        int, Field(description="Minutes without outputs after which a run is abandoned.")
+    ]
+    missing: MissingSettingsOut
 
 
 class GroupOut(GroupSettingsOut):

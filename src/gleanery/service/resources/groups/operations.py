@@ -8,11 +8,13 @@ from gleanery.service.api.examples import (
     DELETED,
     GROUP_ID,
     GROUP_SETTINGS,
+    IMPLICIT_RUN_ID,
     IN_GROUP,
     JOB_ID,
     LAST_PAGE,
     REVIEW,
     REVIEW_DATE,
+    RUN_ID,
     SCRAPE_DATE,
 )
 from gleanery.service.api.operation import Example, Operation, Resource
@@ -40,6 +42,8 @@ _NEW_GROUP = {
     "retain_days": 90,
     "keep_versions": 50,
     "keep_days": 90,
+    "run_timeout_minutes": 360,
+    "missing": GROUP_SETTINGS["missing"],
     "countries": {},
     "has_more_countries": False,
     "jobs": [],
@@ -71,14 +75,25 @@ _FIELDS = {
     "outputs": 2,
     "counted_outputs": 2,
     "fields": [counts | ranges for counts, ranges in zip(_FIELD_COUNTS, _RANGES, strict=True)],
-    "scrapes": [
+    "runs": [
         {
+            "run_id": RUN_ID,
             "job_id": JOB_ID,
-            "started": SCRAPE_DATE,
-            "last_seen": SCRAPE_DATE,
+            "status": "complete",
+            "start_date": REVIEW_DATE,
+            "last_date": REVIEW_DATE,
+            "outputs": 0,
+            "fields": [],
+        },
+        {
+            "run_id": IMPLICIT_RUN_ID,
+            "job_id": JOB_ID,
+            "status": "running",
+            "start_date": SCRAPE_DATE,
+            "last_date": SCRAPE_DATE,
             "outputs": 2,
             "fields": _FIELD_COUNTS,
-        }
+        },
     ],
     "drift": [],
     "schema": {
@@ -154,11 +169,11 @@ _OPERATIONS = (
         title="Get field statistics",
         description="How often each field of `data` is filled, with which kinds of values and in "
         "which range, for the group or for one job. Fields are the members of `data`, and the "
-        "members of objects in it. `scrapes` has the same for the newest scrapes, and `drift` the "
-        "fields that the newest scrape of a job fills more or less often than the median of up to "
+        "members of objects in it. `runs` has the same for the newest runs, and `drift` the "
+        "fields that the newest run of a job fills more or less often than the median of up to "
         "10 earlier ones: by more than 5 points, and by more than three standard deviations. "
-        "Scrapes with fewer than 50 outputs are not compared. `schema` is a suggestion for the "
-        "setting `schema` of the group.",
+        "Runs with fewer than 50 outputs are not compared, nor are failed and abandoned ones. "
+        "`schema` is a suggestion for the setting `schema` of the group.",
         scopes=("outputs:read",),
         query=FieldsQuery,
         response=FieldsOut,
@@ -169,8 +184,8 @@ _OPERATIONS = (
         path="/v1/groups/{group_id}/jobs/{job_id}",
         handler=handlers.delete_job,
         title="Delete a job",
-        description="Deletes the job with its outputs and reviews. The change feed reports the "
-        "deletion of every output.",
+        description="Deletes the job with its outputs, runs and reviews. The change feed reports "
+        "the deletion of every output.",
         scopes=("outputs:write",),
         response=Deleted,
         example=Example(path={**IN_GROUP, "job_id": JOB_ID}, response=DELETED),
@@ -193,7 +208,7 @@ _CONSOLE_OPERATIONS = (
         path="/console/api/inbox/drift",
         handler=console_inbox.console_inbox_drift,
         title="Field drift",
-        description="Jobs whose newest scrape fills fields more or less often than earlier ones.",
+        description="Jobs whose newest run fills fields more or less often than earlier ones.",
         scopes=("outputs:read",),
         needs_session=True,
         query=console_inbox.InboxQuery,

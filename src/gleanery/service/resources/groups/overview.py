@@ -35,8 +35,9 @@ FROM groups WHERE organization_id = $1 AND name = $2
 _JOBS = indexed(
     f"""
 SELECT jobs.id, jobs.name, output_count, approved_count, waits_since,
-    (SELECT scrape_seen_at FROM job_statistics
-        WHERE organization_id = $1 AND group_id = jobs.group_id AND job_id = jobs.id),
+    (SELECT seen_at FROM runs
+        WHERE organization_id = $1 AND group_id = jobs.group_id AND job_id = jobs.id
+        ORDER BY id DESC LIMIT 1),
     status, substr(comment, 1, {_MAX_COMMENT}), person, created_at
 FROM {{jobs}} LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
@@ -112,14 +113,14 @@ class GroupOverview(NamedTuple):
 
 
 class JobOverview(NamedTuple):
-    """A job with its numbers, its last scrape and its latest review."""
+    """A job with its numbers, its last run and its latest review."""
 
     id: int
     name: str
     output_count: int
     approved_count: int
     waits_since: int | None
-    scraped_at: int | None
+    last_run_at: int | None
     review: LatestReview | None
 
 
@@ -166,8 +167,8 @@ async def list_jobs(
     found = await database.read_large(_JOBS, *key)
     for id_, name, *numbers, status, comment, person, created_at in found[:limit]:
         review = None if status is None else LatestReview(status, comment, person, created_at)
-        outputs, approved, waits_since, scraped_at = numbers
-        job = JobOverview(id_, name, outputs, approved, waits_since, scraped_at, review)
+        outputs, approved, waits_since, last_run_at = numbers
+        job = JobOverview(id_, name, outputs, approved, waits_since, last_run_at, review)
         jobs.append(job)
     return jobs, jobs[-1].id if len(found) > limit else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -58,6 +58,15 @@ class DeletionOut(TypedDict):
     change: Literal["delete"]
     cursor: Annotated[int, Field(description="Position of the deletion.")]
     version_date: DateTimeOut
+    reason: NotRequired[
+        Annotated[
+            Literal["missing"],
+            Field(
+                description="Only of a deletion by the service that is still in the change feed: "
+                "complete runs of the job did not send the output any more."
+            ),
+        ]
+    ]
 
 
 class VersionPage(TypedDict):

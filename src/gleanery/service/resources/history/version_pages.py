@@ -13,6 +13,10 @@ from gleanery.service.resources.history.reading import ChainEnd, KeptVersion, re
 from gleanery.service.storage.database import Database
 from gleanery.service.storage.paging import ListPage, PageLimits
 
+_REASON = """
+SELECT reason FROM tombstones WHERE organization_id = $1 AND group_id = (
+    SELECT id FROM groups WHERE organization_id = $1 AND name = $2) AND seq = $3
+"""
 _MAX_COMPARED_BYTES = 64 * 1024 * 1024  # of the versions of a page
 
 
@@ -27,7 +31,20 @@ async def read_page(
     """Read the versions before the cursor. Raise NotFound if the output has no version."""
     page = _Page(limits)
     await read_versions(database, computations, group, identity, now, page)
-    return page.result()
+    elements, next_cursor = page.result()
+    records = [await _render(database, group, element) for element in elements]
+    return ListPage(records, next_cursor)
+
+
+async def _render(database: Database, group: str, element: _Element) -> bytes:
+    """Return the text of an element. The tombstone of a deletion knows its reason."""
+    if element.deletion is None:
+        return element.text
+    rows = await database.read(_REASON, database.organization_id, group, element.cursor)
+    for [reason] in rows:
+        if reason is not None:
+            return json_text.encode({**element.deletion, "reason": reason})
+    return element.text
 
 
 class _Element(NamedTuple):
@@ -35,6 +52,7 @@ class _Element(NamedTuple):
 
     cursor: int
     text: bytes
+    deletion: DeletionOut | None = None
 
 
 class _Page:
@@ -64,10 +82,10 @@ class _Page:
         if end.approved is not None:
             self._add(end.approved, None, None)
 
-    def result(self) -> ListPage:
+    def result(self) -> tuple[list[_Element], int | None]:
+        """Return the elements of the page, and the cursor of the next one."""
         elements = self._elements[:-1] if self.is_done else self._elements
-        next_cursor = elements[-1].cursor if self.is_done else None
-        return ListPage([element.text for element in elements], next_cursor)
+        return elements, elements[-1].cursor if self.is_done else None
 
     def _add(
         self, kept: KeptVersion, older: KeptVersion | None, next_older: Version | None
@@ -75,16 +93,17 @@ class _Page:
         """Add a version and, before it, the deletion with which it ended."""
         version = kept.version
         if version.is_deleted:
-            self._append(version.replaced_seq, _deletion(version))
+            deletion = _deletion(version)
+            self._append(_Element(version.replaced_seq, json_text.encode(deletion), deletion))
         if version.seq < self._limits.cursor and not self.is_done:
             self._compared_bytes += len(kept.text)
-            self._append(version.seq, _version(kept, older, kept.is_first(next_older)))
+            shown = _version(kept, older, kept.is_first(next_older))
+            self._append(_Element(version.seq, json_text.encode(shown)))
 
-    def _append(self, cursor: int, element: VersionOut | DeletionOut) -> None:
-        if cursor < self._limits.cursor:
-            text = json_text.encode(element)
-            self._elements.append(_Element(cursor, text))
-            self._size += len(text) + 1
+    def _append(self, element: _Element) -> None:
+        if element.cursor < self._limits.cursor:
+            self._elements.append(element)
+            self._size += len(element.text) + 1
 
 
 def _deletion(version: Version) -> DeletionOut:

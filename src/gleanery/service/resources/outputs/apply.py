@@ -7,11 +7,18 @@ output, so every value has a version, as if each came in another request.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from gleanery.service.resources.fields import recording as statistics
+from gleanery.service.resources.fields.batch_runs import (
+    CREATED,
+    UPDATED,
+    BatchRuns,
+    Sighting,
+    find_run,
+)
 from gleanery.service.resources.fields.shapes import FieldTable
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import mutations, rows
@@ -31,11 +38,14 @@ from gleanery.service.storage.idempotency import IdempotentRequest
 # statistics a planner could choose an index that begins with the group, and scan it.
 _COLUMNS = """
     outputs.identity, sent_hash, id, content_hash, outputs.seq, approved, created_seq, job_id,
-    country, file_ids, history_seq, fields, last_scraped_at
+    country, file_ids, history_seq, fields, last_scraped_at, outputs.run_id, run_change,
+    missing_since
 """
 FETCH_ROWS = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
 FETCH_UNPARSED = """
-SELECT identity, id, sent_hash, content_hash, seq, job_id, fields, last_scraped_at FROM outputs
+SELECT identity, id, sent_hash, content_hash, seq, job_id, fields, last_scraped_at, run_id,
+    run_change, missing_since
+FROM outputs
 WHERE organization_id = $1 AND identity = $2
 """
 FETCH_WITH_VERSIONS = (
@@ -54,6 +64,9 @@ class UnchangedRow(NamedTuple):
     job_id: int
     fields: bytes | None
     last_scraped_at: int
+    run_id: int
+    run_change: int
+    missing_since: int
 
 
 RowsByIdentity = dict[bytes, OutputRow]
@@ -82,6 +95,7 @@ async def apply_batch(
     batch: PreparedBatch,
     request: IdempotentRequest | None,
     clock: Clock,
+    run_id: str | None = None,
 ) -> IngestResult:
     """Locks the group and stores what has changed. Raises RulesChanged or UnparsedChanged."""
     locked = await lock_or_create(transaction, group, clock)
@@ -91,7 +105,10 @@ async def apply_batch(
             return stored
     if (locked.key_fields, locked.schema, locked.identity_format) != batch.rules:
         raise RulesChanged
-    results = await _apply_in_rounds(locked, batch.outputs, batch.fields)
+    runs = BatchRuns(locked, None if run_id is None else await find_run(locked, run_id))
+    results = await _apply_in_rounds(locked, runs, batch.outputs, batch.fields)
+    await runs.reject(0 if batch.skipped is None else len(batch.skipped.positions))
+    await runs.save()
     response = summarize(results, batch)
     if request is not None:
         await request.save_response(transaction, response, locked.now)
@@ -164,15 +181,16 @@ def _applied_later(values: Sequence[PreparedOutput]) -> Sequence[PreparedOutput]
 
 async def _apply_in_rounds(
     locked: LockedGroup,
+    runs: BatchRuns,
     outputs: Sequence[UnparsedOutput | PreparedOutput],
     fields: FieldTable,
 ) -> list[OutputResult]:
     if len({output.identity for output in outputs}) == len(outputs):
-        return await _apply(locked, outputs, fields)
+        return await _apply(locked, runs, outputs, fields)
     repetitions = _Repetitions(outputs)
-    first = await _apply(locked, repetitions.first, fields, repetitions)
+    first = await _apply(locked, runs, repetitions.first, fields, repetitions)
     for of_round in repetitions.later_rounds:
-        await _apply(locked, of_round, fields, repetitions)
+        await _apply(locked, runs, of_round, fields, repetitions)
     by_identity = {
         output.identity: result for output, result in zip(repetitions.first, first, strict=True)
     }
@@ -189,6 +207,7 @@ async def _apply_in_rounds(
 
 async def _apply(
     locked: LockedGroup,
+    runs: BatchRuns,
     outputs: Sequence[UnparsedOutput | PreparedOutput],
     fields: FieldTable,
     repetitions: _Repetitions | None = None,
@@ -205,6 +224,9 @@ async def _apply(
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
     jobs = await locked.find_or_create_jobs(job_names)
+    found: list[OutputRow | UnchangedRow] = [*stored.values(), *unchanged.values()]
+    await runs.load({*jobs.values(), *(row.job_id for row in found)})
+    await runs.settle(found)
     changed_rows: list[OutputRow] = []
     results = []
     for number, output in enumerate(outputs):
@@ -221,18 +243,54 @@ async def _apply(
         changed = sorted([*changed, *repetitions.following], key=_position)
     await reference_files(locked, changed_rows, changed)
     uncounted = [row for row in same if row.fields is None]
-    await _record_statistics(locked, changed_rows, unchanged, same, parsed, fields)
+    sightings = await runs.sightings([*changed_rows, *same, *unchanged.values()])
+    await _record_statistics(locked, runs, sightings, changed_rows, unchanged, same, parsed, fields)
+    _count_in_runs(runs, sightings, changed_rows, [*unchanged.values(), *same])
     await _read_replaced(locked, changed_rows)
     _issue_numbers(locked, changed_rows, repetitions)
     await rows.write(locked, changed_rows)
     await rows.write_sent_hashes(locked, same)
     await rows.write_fields(locked, uncounted)
-    await rows.write_last_scraped(locked, [*unchanged, *(row.identity for row in same)])
+    await _write_last_scraped(locked, runs, sightings, [*unchanged.values(), *same])
     return results
+
+
+def _count_in_runs(
+    runs: BatchRuns,
+    sightings: Mapping[bytes, Sighting],
+    changed: Collection[OutputRow],
+    unchanged: Iterable[OutputRow | UnchangedRow],
+) -> None:
+    """Count the outputs in the runs of their jobs, and give each changed one its run."""
+    for row in changed:
+        row.run_change = runs.count(row, CREATED if row.is_new else UPDATED, sightings)
+        row.run_id = runs.current[row.job_id].id
+    runs.count_unchanged(unchanged, sightings)
+
+
+async def _write_last_scraped(
+    locked: LockedGroup,
+    runs: BatchRuns,
+    sightings: Mapping[bytes, Sighting],
+    outputs: Iterable[OutputRow | UnchangedRow],
+) -> None:
+    by_job = defaultdict[int, list[bytes]](list)
+    for row in outputs:
+        by_job[row.job_id].append(row.identity)
+    for job_id, identities in by_job.items():
+        await rows.write_last_scraped(locked, identities, runs.current[job_id].id)
+        seen = [
+            (identity, sightings[identity].change)
+            for identity in identities
+            if identity in sightings
+        ]
+        await rows.write_run_changes(locked, seen)
 
 
 async def _record_statistics(
     locked: LockedGroup,
+    runs: BatchRuns,
+    sightings: Mapping[bytes, Sighting],
     changed: Collection[OutputRow],
     unchanged: UnchangedRows,
     same: Sequence[OutputRow],
@@ -245,7 +303,8 @@ async def _record_statistics(
     if len(counted) < len(same):
         values = {output.identity: output.fields for output in parsed}
         changes += [(row, values[row.identity]) for row in same if row.fields is None]
-    await statistics.record(locked, changes, [*unchanged.values(), *counted], fields)
+    seen: list[OutputRow | UnchangedRow] = [*unchanged.values(), *counted]
+    await statistics.record(locked, runs, sightings, changes, seen, fields)
 
 
 async def _fetch(locked: LockedGroup, outputs: Sequence[PreparedOutput]) -> RowsByIdentity:

@@ -138,7 +138,7 @@ class Batch(NamedTuple):
     def first_position(self) -> int:
         """The position of the first element, which may be a skipped one."""
         skipped = () if self.skipped is None else self.skipped.positions
-        return min(*self.positions[:1], *skipped[:1], MAX_INT64)
+        return min([*self.positions[:1], *skipped[:1], MAX_INT64])
 
     def skip(self, positions: Collection[int], details: Sequence[ErrorDetail]) -> Batch:
         """Return the batch without the outputs at these positions, which have these errors."""
@@ -272,11 +272,27 @@ def _selector(outputs: Sequence[Output]) -> Callable[[Sequence[int]], Sequence[O
 # --- binding of a request body ------------------------------------------------------------------
 
 
+class RefusedBatch(NamedTuple):
+    """A batch that is not valid. Its run counts it before the error is reported."""
+
+    error: InvalidRequest
+
+
 def bind_json(
     text: bytes, max_records: int, max_values: int, query: IngestQuery
-) -> Batch | LargeBatch:
+) -> Batch | LargeBatch | RefusedBatch:
     """Make a batch of an array or an object. Its outputs are validated later, on demand."""
-    options = BatchOptions.from_query(query)
+    try:
+        return _bind_json(text, max_records, max_values, BatchOptions.from_query(query))
+    except InvalidRequest as error:
+        if query.run_id is None:
+            raise
+        return RefusedBatch(error)
+
+
+def _bind_json(
+    text: bytes, max_records: int, max_values: int, options: BatchOptions
+) -> Batch | LargeBatch:
     check_value_count(text, max_values)
     if is_large([text]):
         return LargeBatch([text], [], max_records, options)
@@ -422,7 +438,9 @@ def prepare(
     return prepared
 
 
-def idempotent_request(group: str, idempotency_key: str, batch: Batch) -> IdempotentRequest:
+def idempotent_request(
+    group: str, idempotency_key: str, batch: Batch, run_id: str | None
+) -> IdempotentRequest:
     """Hashes the key and the batch, which is parsed completely.
 
     The batches of an NDJSON body have the same key, so the position is a part of the hash. The
@@ -432,4 +450,6 @@ def idempotent_request(group: str, idempotency_key: str, batch: Batch) -> Idempo
     parts = [*map(canonical_output, batch.parsed)]
     if batch.skipped is not None:
         parts += [b"skip", batch.skipped.raw_hash]
+    if run_id is not None:
+        parts += [b"run", run_id.encode()]
     return IdempotentRequest(key_hash, hash_parts(*parts))

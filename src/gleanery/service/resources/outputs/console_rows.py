@@ -255,6 +255,15 @@ _Columns = Mapping[str, Sequence[str]]
 """The names of each path."""
 
 
+def render_usual(versions: Sequence[GridVersion]) -> tuple[list[GridColumn], list[GridRow]]:
+    """Return rows without changes, and the columns that fit them."""
+    items: list[Any] = [parse(escape_markers(version.item)) for version in versions]
+    columns = _find_usual([item["data"] for item in items])
+    names = {column["path"]: names_in_item(column["path"]) for column in columns}
+    rows = [_row(version, item, None, names) for version, item in zip(versions, items, strict=True)]
+    return columns, rows
+
+
 def _row(
     version: GridVersion, item: dict[str, Any], changes: bytes | None, columns: _Columns
 ) -> GridRow:

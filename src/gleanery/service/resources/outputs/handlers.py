@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from gleanery.service.api.binding import BoundQuery
-from gleanery.service.api.context import AnyContext, RequestContext, api_url, limits_of
+from gleanery.service.api.context import RequestContext, api_url, limits_of
 from gleanery.service.api.operation import BatchedPage
 from gleanery.service.api.response import Response
 from gleanery.service.api.services import Services
-from gleanery.service.foundation.errors import MAX_DETAILS, Conflict, ErrorDetail, GleaneryError
+from gleanery.service.foundation.errors import (
+    MAX_DETAILS,
+    Conflict,
+    ErrorDetail,
+    GleaneryError,
+    InvalidRequest,
+)
 from gleanery.service.foundation.field_types import GivenTime
 from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.models import PageMetadata
@@ -19,7 +26,13 @@ from gleanery.service.foundation.values import json_text
 from gleanery.service.resources.files.links import with_links, with_local_links
 from gleanery.service.resources.history import reading, version_pages
 from gleanery.service.resources.outputs import ingest, mutations, search
-from gleanery.service.resources.outputs.batches import Batch, BatchOptions, LargeBatch, bind_lines
+from gleanery.service.resources.outputs.batches import (
+    Batch,
+    BatchOptions,
+    LargeBatch,
+    RefusedBatch,
+    bind_lines,
+)
 from gleanery.service.resources.outputs.elements import parse_output_id
 from gleanery.service.resources.outputs.large_batches import LargeBatches
 from gleanery.service.resources.outputs.models import (
@@ -170,9 +183,14 @@ async def delete_output(context: RequestContext[None, None]) -> Response:
 # --- storing ------------------------------------------------------------------------------------
 
 
-async def store_outputs(context: RequestContext[IngestQuery, Batch | LargeBatch]) -> Response:
+async def store_outputs(
+    context: RequestContext[IngestQuery, Batch | LargeBatch | RefusedBatch],
+) -> Response:
     """Store a JSON array as one batch."""
-    result = await _store_batch(context, context.body)
+    async with _rejections_counted(context):
+        if isinstance(context.body, RefusedBatch):
+            raise context.body.error
+        result = await _store_batch(context, context.body)
     if "results" not in result:  # the key belongs to a request with NDJSON
         raise Conflict
     return Response(json_text.encode(result))
@@ -192,10 +210,14 @@ async def store_ndjson(
         result["skipped"], result["errors"] = 0, []
     try:
         async for lines, end in _chunks(context.body):
-            batch = await context.services.computations.run(
-                context.organization_id, bind_lines, lines, max_values, options
-            )
-            stored = await _store_batch(context, batch, lists_results=False)
+            if not lines and result["lines"]:  # the end of the body, which costs no transaction
+                result["lines"] = end
+                break
+            async with _rejections_counted(context):
+                batch = await context.services.computations.run(
+                    context.organization_id, bind_lines, lines, max_values, options
+                )
+                stored = await _store_batch(context, batch, lists_results=False)
             for name in _COUNTS:
                 result[name] += stored[name]
             result["lines"] = end
@@ -208,8 +230,21 @@ async def store_ndjson(
     return Response(json_text.encode(result))
 
 
+@asynccontextmanager
+async def _rejections_counted(context: RequestContext[IngestQuery, Any]) -> AsyncIterator[None]:
+    """Count the elements of a refused batch in the run that it names."""
+    try:
+        yield
+    except InvalidRequest as error:
+        group, run_id = context.path["group_id"], context.query.run_id
+        if run_id is not None:
+            clock = context.services.clock
+            await ingest.record_rejected(context.database, group, run_id, error, clock)
+        raise
+
+
 async def _store_batch(
-    context: AnyContext, batch: Batch | LargeBatch, lists_results: bool = True
+    context: RequestContext[IngestQuery, Any], batch: Batch | LargeBatch, lists_results: bool = True
 ) -> IngestResult:
     result = await _write_batch(context, batch, lists_results)
     context.request.state.stored_outputs += result["created"] + result["updated"]
@@ -217,7 +252,7 @@ async def _store_batch(
 
 
 async def _write_batch(
-    context: AnyContext, batch: Batch | LargeBatch, lists_results: bool
+    context: RequestContext[IngestQuery, Any], batch: Batch | LargeBatch, lists_results: bool
 ) -> IngestResult:
     if isinstance(batch, LargeBatch):
         return await ingest.store_large_batch(
@@ -230,6 +265,7 @@ async def _write_batch(
             context.services.clock,
             context.idempotency_key,
             lists_results,
+            context.query.run_id,
         )
     return await ingest.store_batch(
         context.database,
@@ -240,6 +276,7 @@ async def _write_batch(
         context.services.clock,
         context.idempotency_key,
         lists_results,
+        context.query.run_id,
     )
 
 

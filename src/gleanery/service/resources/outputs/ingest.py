@@ -35,6 +35,7 @@ from gleanery.service.foundation.json_schema import (
 )
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.values import json_text
+from gleanery.service.resources.fields.batch_runs import BatchRuns, find_run
 from gleanery.service.resources.outputs.apply import (
     RulesChanged,
     UnparsedChanged,
@@ -61,7 +62,7 @@ from gleanery.service.resources.outputs.large_batches import (
 )
 from gleanery.service.resources.outputs.models import IngestResult
 from gleanery.service.storage.database import Database, Transaction
-from gleanery.service.storage.group_lock import Clock
+from gleanery.service.storage.group_lock import Clock, lock
 from gleanery.service.storage.idempotency import IdempotentRequest
 
 _HASHES = """
@@ -96,20 +97,27 @@ async def store_batch(
     clock: Clock,
     idempotency_key: str | None = None,
     lists_results: bool = True,
+    run_id: str | None = None,
 ) -> IngestResult:
     """Store the batch; an output gets a new sequence number only if it is new or changed.
 
     A repeated request with the same idempotency key gets the response of the first one, but
     without results unless ``lists_results``.
     """
-    if not batch.outputs:
+    if not batch.outputs and run_id is None:
         return summarize([], batch)
     request = None
     organization_id = database.organization_id
     if idempotency_key is not None:
         batch = await computations.run_if_long(batch.is_long, organization_id, batch.parse_all)
         request = await computations.run_if_long(
-            batch.is_long, organization_id, idempotent_request, group, idempotency_key, batch
+            batch.is_long,
+            organization_id,
+            idempotent_request,
+            group,
+            idempotency_key,
+            batch,
+            run_id,
         )
         if not lists_results:
             request = request._replace(omitted="results")
@@ -117,8 +125,9 @@ async def store_batch(
         if stored is not None:
             return stored
     prepared = await _prepare(database, schema_validator, computations, group, batch)
-    while prepared.outputs:
-        work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
+    apply = partial(apply_batch, group=group, request=request, clock=clock, run_id=run_id)
+    while prepared.outputs or run_id is not None:
+        work = partial(apply, batch=prepared)
         try:
             return await _write(database, computations, prepared, work, group)
         except RulesChanged:
@@ -143,6 +152,7 @@ async def store_large_batch(
     clock: Clock,
     idempotency_key: str | None = None,
     lists_results: bool = True,
+    run_id: str | None = None,
 ) -> IngestResult:
     """Store a large batch, which is prepared in another process; else like ``store_batch``."""
     missing = SkippedElements()  # outputs that reference unknown files
@@ -156,6 +166,7 @@ async def store_large_batch(
                 rules.key_fields,
                 rules.identity_format,
                 idempotency_key,
+                run_id,
             )
         )
         request = None
@@ -172,9 +183,11 @@ async def store_large_batch(
                 schema_validator, database.organization_id, rules.schema, response
             )
         prepared = response.to_batch(rules)
-        if not prepared.outputs:
+        if not prepared.outputs and run_id is None:
             return summarize([], prepared)
-        work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
+        work = partial(
+            apply_batch, group=group, batch=prepared, request=request, clock=clock, run_id=run_id
+        )
         try:
             return await _write(database, computations, prepared, work, group)
         except RulesChanged:
@@ -246,6 +259,21 @@ async def _is_first_unchanged(database: Database, batch: Batch, identities: Iden
     identity = identities.identity(first.job_id, identities.key_hash(first))
     stored = await database.read(_HASHES, database.organization_id, identity)
     return bool(stored) and has_same_bytes(batch.raw_hashes[0], *stored[0])
+
+
+async def record_rejected(
+    database: Database, group: str, run_id: str, error: InvalidRequest, clock: Clock
+) -> None:
+    """Count the elements of a refused batch that the error names, in the run of the batch."""
+    positions = {detail.loc[1] for detail in error.details if len(detail.loc) > 1}
+
+    async def work(transaction: Transaction) -> None:
+        locked = await lock(transaction, group, clock)
+        runs = BatchRuns(locked, await find_run(locked, run_id))
+        await runs.reject(len(positions))
+        await runs.save()
+
+    await database.write(work, queue_key=group)
 
 
 # --- the rules of the group ---------------------------------------------------------------------

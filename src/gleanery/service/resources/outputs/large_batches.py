@@ -60,6 +60,7 @@ class PreparationRequest(msgspec.Struct):
     key_fields: str | None
     identity_format: int
     idempotency_key: str | None
+    run_id: str | None
 
 
 class LargePreparedOutput(msgspec.Struct):
@@ -288,9 +289,9 @@ def _data_start(output: Output) -> int:
 
 
 def _request_hashes(request: PreparationRequest, batch: Batch) -> tuple[bytes, bytes] | None:
-    if request.idempotency_key is None or not batch.outputs:
+    if request.idempotency_key is None or not (batch.outputs or request.run_id):
         return None
-    hashed = idempotent_request(request.group, request.idempotency_key, batch)
+    hashed = idempotent_request(request.group, request.idempotency_key, batch, request.run_id)
     return hashed.key_hash, hashed.request_hash
 
 

@@ -34,6 +34,11 @@ _APPROVED_IN_VIEW = (
     "cannot be used with view=approved, which has only approved versions: leave out approved"
 )
 
+_MISSING_IN_VIEW = (
+    "cannot be used with view=approved: leave out one of them. An output that is removed because "
+    "it is missing leaves the view"
+)
+
 
 class OutputTime(Query):
     """Time of the version of an output."""
@@ -89,13 +94,21 @@ class OutputFilters(Query):
         description="approved: each output in its last approved version, in the order of the "
         "approvals, whether or not it has a newer value. full: each output as it is now.",
     )
+    missing: Literal["true"] | None = Field(
+        default=None,
+        description="true: only outputs that the last complete run of their job did not send.",
+    )
 
     @model_validator(mode="after")
-    def _reject_approved_in_view(self) -> Self:
-        """Rejects the filter by the present approval in the approved view."""
+    def _reject_in_view(self) -> Self:
+        """Rejects the filters by the present state of outputs in the approved view."""
+        errors = []
         if self.view == "approved" and self.approved is not None:
-            error = custom_error("approved_in_view", _APPROVED_IN_VIEW, ("approved",))
-            raise ValidationError.from_exception_data(type(self).__name__, [error])
+            errors.append(custom_error("approved_in_view", _APPROVED_IN_VIEW, ("approved",)))
+        if self.view == "approved" and self.missing is not None:
+            errors.append(custom_error("missing_in_view", _MISSING_IN_VIEW, ("missing",)))
+        if errors:
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
         return self
 
 
@@ -182,6 +195,11 @@ class IngestQuery(Query):
         default="stop",
         description="stop: an invalid element is an error of the request. skip: the valid elements "
         "are stored, and the response lists the others.",
+    )
+    run_id: NonEmptyText | None = Field(
+        default=None,
+        description="Run to which the outputs belong, which are all of its job. Default: the "
+        "implicit run of each job, which ends after 30 minutes without outputs.",
     )
 
     @model_validator(mode="after")

@@ -20,12 +20,15 @@ from gleanery.service.resources.outputs.rows import (
     delete_copies,
     seq_update,
 )
+from gleanery.service.resources.run_records import comparison
+from gleanery.service.resources.run_records.rows import fetch_open
 from gleanery.service.storage import paging
 from gleanery.service.storage.database import Database, Row, Transaction, indexed
 from gleanery.service.storage.group_lock import Clock, LockedGroup, lock
 
 _COLUMNS = """
-identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, octet_length(item)
+identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, missing_since,
+octet_length(item)
 """
 _BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
 _JOB_RANGE = indexed(
@@ -47,12 +50,12 @@ SELECT 1 FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id
 """
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
-RETURNING identity, id, job_id, approved, view_seq, country, file_ids, fields,
-    last_scraped_at
+RETURNING identity, id, job_id, approved, view_seq, country, file_ids, fields, run_id, run_change,
+    seq, last_scraped_at, missing_since
 """
 _INSERT_TOMBSTONE = """
-INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
-SELECT organization_id, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name, reason)
+SELECT organization_id, $2, $3, $4, $5, name, $7 FROM jobs WHERE organization_id = $1 AND id = $6
 """
 _SET_VERSION_SEQ = (
     "UPDATE outputs SET version_seq = seq WHERE organization_id = $1 AND identity = $2"
@@ -75,7 +78,26 @@ class _StoredOutput(NamedTuple):
     view_seq: int
     id: int
     job_id: int
+    missing_since: int
     size: int
+
+
+class _DeletedRow(NamedTuple):
+    """The columns of a deleted output."""
+
+    identity: bytes
+    id: int
+    job_id: int
+    approved: bool
+    view_seq: int
+    country: str | None
+    file_ids: bytes
+    fields: bytes | None
+    run_id: int
+    run_change: int
+    seq: int
+    last_scraped_at: int
+    missing_since: int
 
 
 class _Step(NamedTuple):
@@ -129,6 +151,7 @@ async def _set_approval(
     locked: LockedGroup, outputs: Sequence[_StoredOutput], approved: bool, as_of: int
 ) -> None:
     """Set the approval of outputs. If it changes, an output gets a new number."""
+    await comparison.settle(locked, outputs)
     locked.refresh_time()
     later = [output for output in outputs if output.version_seq > as_of]
     if approved:
@@ -194,6 +217,7 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
         _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
     )
     step = seq_range.first_step(found)
+    await comparison.settle(locked, step.outputs)
     locked.refresh_time()
     updates = []
     for output in step.outputs:
@@ -225,35 +249,48 @@ async def delete(
     identities: Collection[bytes],
     is_whole_group: bool = False,
     is_bulk: bool = False,
+    reason: str | None = None,
 ) -> int:
     """Delete outputs of the group, and store a tombstone of each. Return how many existed.
 
-    Their history stays, unless the whole group is deleted: then the bulk job deletes it.
+    Their history stays, unless the whole group is deleted: then the bulk job deletes it. The
+    change feed tells the reason.
     """
     last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
-    deleted = await locked.transaction.fetch_many(
+    found = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
+    deleted = [_DeletedRow(*row) for row in found]
+    open_runs = await fetch_open(locked, {row.job_id for row in deleted})
+    await comparison.settle(locked, deleted, open_runs)
     locked.refresh_time()
     locked.count_value_changes(len(deleted))
     tombstones, copied, removals = [], [], []
     references = Counter[bytes]()
-    for identity, id_, job_id, approved, view_seq, country, file_ids, *_ in deleted:
-        references.subtract(split_ids(file_ids))
-        locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
-        seq = locked.next_sequence_number()
-        tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
-        if view_seq:
-            removals.append(Removal(seq, id_, identity, job_id))
-            if not approved:
-                copied.append(identity)
+    for row in deleted:
+        references.subtract(split_ids(row.file_ids))
+        locked.change_counts(
+            row.job_id, outputs=-1, approved=-int(row.approved), country=row.country
+        )
+        removal = Removal(locked.next_sequence_number(), row.id, row.identity, row.job_id, reason)
+        tombstones.append((locked.organization_id, locked.group_id, *removal))
+        if row.view_seq:
+            removals.append(removal)
+            if not row.approved:
+                copied.append(row.identity)
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
     await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await add_view_tombstones(locked, removals)
     await delete_copies(locked, copied)
     await statistics.subtract(
         locked,
-        [statistics.DeletedOutput(row[0], row[2], *row[-2:]) for row in deleted],
+        [
+            statistics.DeletedOutput(
+                row.identity, row.job_id, row.fields, row.run_id, row.run_change
+            )
+            for row in deleted
+        ],
+        open_runs,
         is_bulk=is_bulk,
     )
     if references:

@@ -36,14 +36,14 @@ _INSERT = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, last_scraped_at, item,
      sent_hash, content_hash, url_hash, country, region, file_ids,
-     fields, id, group_id, job_id, created_seq, version_seq)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+     fields, run_id, run_change, id, group_id, job_id, created_seq, version_seq)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 """
 _UPDATE = """
 UPDATE outputs SET
     seq = $3, approved = $4, last_scraped_at = $5, item = $6, sent_hash = $7,
     content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12, fields = $13,
-    version_seq = $3, history_seq = $14
+    run_id = $14, run_change = $15, version_seq = $3, history_seq = $16
 WHERE organization_id = $1 AND identity = $2
 """
 _UPDATE_FIELDS = "UPDATE outputs SET fields = $3 WHERE organization_id = $1 AND identity = $2"
@@ -57,8 +57,12 @@ WHERE organization_id = $1 AND identity = $2
 UPDATE_LAST_SCRAPED = f"""
 UPDATE outputs SET last_scraped_at = $2, item = CAST(
     substr(item, 1, length(item) - {paging.length_from(b',"last_scraped_date"')}) || $3
-    || substr(item, 1 + length(item) - {paging.length_from(b',"is_approved"')}) AS BYTEA)
-WHERE organization_id = $1 AND identity = $4
+    || substr(item, 1 + length(item) - {paging.length_from(b',"is_approved"')}) AS BYTEA),
+    run_change = CASE WHEN run_id = $4 THEN run_change ELSE 0 END, run_id = $4
+WHERE organization_id = $1 AND identity = $5
+"""
+_UPDATE_RUN_CHANGE = """
+UPDATE outputs SET run_change = $3 WHERE organization_id = $1 AND identity = $2
 """
 
 
@@ -80,6 +84,11 @@ class OutputRow:
     fields: bytes | None = None
     """The bitmap of its fields; see ``statistics``."""
     last_scraped_at: int = 0
+    run_id: int = 0
+    """The run that has sent it last."""
+    run_change: int = 0
+    """What it counts as in that run; see ``batch_runs``."""
+    missing_since: int = 0
     version_seq: int | None = None
     """Where the stored version began, for its history; None if it was not read with the row."""
     item: bytes | None = None
@@ -144,13 +153,22 @@ async def write_fields(locked: LockedGroup, rows: Iterable[OutputRow]) -> None:
     await locked.transaction.execute_many(_UPDATE_FIELDS, changed)
 
 
-async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes]) -> None:
-    """Write the date of the last scrape of unchanged outputs."""
+async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes], run_id: int) -> None:
+    """Write the date of the last scrape of unchanged outputs, and its run."""
     now = locked.scrape_time
-    values = (locked.organization_id, now, paging.last_scraped_member(now // timestamps.SECOND))
+    member = paging.last_scraped_member(now // timestamps.SECOND)
+    values = (locked.organization_id, now, member, run_id)
     for start in range(0, len(identities), _UNCHANGED_CHUNK):
         chunk = identities[start : start + _UNCHANGED_CHUNK]
         await locked.transaction.fetch_by_keys(chunk, UPDATE_LAST_SCRAPED, *values)
+
+
+async def write_run_changes(locked: LockedGroup, changes: Iterable[tuple[bytes, int]]) -> None:
+    """Write what unchanged outputs count as in a run that has sent them before."""
+    key = locked.organization_id
+    await locked.transaction.execute_many(
+        _UPDATE_RUN_CHANGE, [(key, identity, change) for identity, change in changes]
+    )
 
 
 async def _replaced_entries(
@@ -196,6 +214,8 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
         value.region,
         row.file_ids,
         row.fields,
+        row.run_id,
+        row.run_change,
     )
 
 
@@ -243,8 +263,8 @@ SELECT identity FROM approved_versions
 WHERE organization_id = $1 AND version_seq <= $2 AND identity = $3
 """
 _INSERT_VIEW_TOMBSTONE = """
-INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name)
-SELECT organization_id, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name, reason)
+SELECT organization_id, $2, $3, $4, $5, name, $7 FROM jobs WHERE organization_id = $1 AND id = $6
 """
 _COPIES_CHUNK = 1000
 _MAX_COPIED_BYTES = 16 * 1024 * 1024  # of the copies that one transaction changes
@@ -257,6 +277,7 @@ class Removal(NamedTuple):
     id: int
     identity: bytes
     job_id: int
+    reason: str | None = None
 
 
 async def copy_approved(locked: LockedGroup, identities: Iterable[bytes]) -> None:

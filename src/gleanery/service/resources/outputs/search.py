@@ -84,6 +84,7 @@ def search_for(
         filters.region,
         filters.approved,
         filters.view == "approved",
+        filters.missing is not None,
         direction,
     )
 
@@ -107,6 +108,7 @@ def _search(
     region: str | None,
     approved: str | None,
     in_view: bool,
+    missing: bool,
     direction: Direction,
 ) -> tuple[Search, tuple[str | bytes | int, ...]]:
     filters = {
@@ -115,6 +117,7 @@ def _search(
         "country": None if country is None else countries.country_key(country) or "",
         "region": region,
         "approved": None if approved is None else approved == "true",
+        "missing_since": 0 if missing else None,
     }
     given = {column: value for column, value in filters.items() if value is not None}
     values = tuple(given.values())

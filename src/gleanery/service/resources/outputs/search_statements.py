@@ -30,6 +30,7 @@ _INDEXES = {
     "country": "by_country",
     "region": "by_region",
     "approved": "by_approval",
+    "missing_since": "by_missing",
 }
 _FILTER_VALUES = {
     "job_id": f"""(SELECT id FROM jobs
@@ -42,7 +43,10 @@ _FILTER_VALUES = {
     "country": "${}",
     "region": "${}",
     "approved": "${}",
+    "missing_since": "${}",
 }
+# An output that is missing has the number of a run. The constant chooses the index of such outputs.
+_COMPARISONS = {"missing_since": "missing_since > 0 AND missing_since > {}"}
 # The id and the text of an output for an export: 0 and empty if it was created after the export
 # began, or entered the view after that; -1 and empty where a search with several filters stopped.
 _LINE_ID = "CASE WHEN {} <= {} THEN id ELSE 0 END"
@@ -212,7 +216,8 @@ def _rows_of_view(dialect: _Dialect, column: str) -> _Rows:
 def _filtered(dialect: _Dialect, table: str, column: str, number: int) -> str:
     """Return the rows of the group with the value of this parameter in the column."""
     rows = _rows(dialect, table, _INDEXES[column])
-    return f"{rows} AND {column} = {_FILTER_VALUES[column].format(number)}"
+    value = _FILTER_VALUES[column].format(number)
+    return f"{rows} AND {_COMPARISONS.get(column, column + ' = {}').format(value)}"
 
 
 def _rows(dialect: _Dialect, table: str, index: str) -> str:

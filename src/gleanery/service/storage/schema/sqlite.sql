@@ -165,6 +165,9 @@ CREATE TABLE groups (
     approved_count  INTEGER NOT NULL DEFAULT 0,
     daily_changes   TEXT,                         -- see storage/daily_changes.py
     identity_format INTEGER NOT NULL DEFAULT 0,   -- see resources/outputs/elements.py
+    run_timeout_minutes INTEGER,                  -- null: default
+    missing_after_runs INTEGER,                   -- null: missing outputs are not removed
+    missing_max_share REAL,                       -- null: default
     UNIQUE (organization_id, name)
 ) STRICT;
 
@@ -180,6 +183,8 @@ CREATE TABLE jobs (
     approved_count   INTEGER NOT NULL DEFAULT 0,
     waits_since      INTEGER,                      -- values wait for a review since then
     approved_seq     INTEGER,                      -- position of the last approval of the job
+    complete_runs    INTEGER NOT NULL DEFAULT 0,
+    kept_runs        INTEGER NOT NULL DEFAULT 0,   -- the removals of runs up to this one do not count
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
@@ -212,6 +217,9 @@ CREATE TABLE outputs (
     view_seq        INTEGER NOT NULL DEFAULT 0,   -- where it entered the approved view; 0: not in it
     shape           INTEGER,                      -- not used any more
     fields          BLOB,                         -- see job_statistics; null: not counted
+    run_id          INTEGER NOT NULL DEFAULT 0,   -- run that sent it last
+    run_change      INTEGER NOT NULL DEFAULT 0,   -- what that run changed
+    missing_since   INTEGER NOT NULL DEFAULT 0,   -- first complete run without it; 0: none
     UNIQUE (identity, organization_id)
 ) STRICT;
 
@@ -223,6 +231,7 @@ CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 CREATE INDEX outputs_by_approval ON outputs (group_id, approved, seq);
+CREATE INDEX outputs_by_missing ON outputs (group_id, seq) WHERE missing_since > 0;
 -- The approved outputs of a job: an expression, so that a planner cannot choose another index.
 CREATE INDEX outputs_approved_by_job
     ON outputs (group_id, (CAST(CASE WHEN approved THEN job_id END AS BIGINT)), seq)
@@ -271,6 +280,7 @@ CREATE TABLE tombstones (
     id              INTEGER NOT NULL,
     identity        BLOB    NOT NULL,
     job_name        TEXT    NOT NULL,
+    reason          TEXT,
     PRIMARY KEY (organization_id, group_id, seq)
 ) STRICT, WITHOUT ROWID;
 
@@ -323,45 +333,78 @@ CREATE TABLE view_tombstones (
     id              INTEGER NOT NULL,
     identity        BLOB    NOT NULL,
     job_name        TEXT    NOT NULL,
+    reason          TEXT,
     PRIMARY KEY (organization_id, group_id, seq)
 ) STRICT, WITHOUT ROWID;
 
 -- Field statistics: which fields the outputs of a job have, how often, and with which values. The
--- columns in JSON: see storage/statistics.
+-- columns in JSON: see resources/fields.
 
--- The fields of the outputs of a job with their slots and counts, their ranges, and the current
--- scrape. outputs.fields is a bitmap of slots.
+-- The fields of the outputs of a job with their slots and counts, and their ranges. outputs.fields is
+-- a bitmap of slots.
 CREATE TABLE job_statistics (
     organization_id   INTEGER NOT NULL,
     group_id          INTEGER NOT NULL,
     job_id            INTEGER NOT NULL,
-    scrape_started_at INTEGER NOT NULL,
-    scrape_seen_at    INTEGER NOT NULL,
-    scrape_counts     TEXT    NOT NULL,           -- outputs by slot
     ranges            TEXT    NOT NULL,
     field_counts      TEXT    NOT NULL DEFAULT '[]',  -- outputs by field, with examples
     PRIMARY KEY (organization_id, group_id, job_id)
 ) STRICT;
 
--- Scrapes that have ended.
-CREATE TABLE job_scrapes (
-    organization_id INTEGER NOT NULL,
-    group_id        INTEGER NOT NULL,
-    job_id          INTEGER NOT NULL,
-    started_at      INTEGER NOT NULL,
-    seen_at         INTEGER NOT NULL,
-    counts          TEXT    NOT NULL,             -- outputs by field
-    PRIMARY KEY (organization_id, group_id, job_id, started_at)
-) STRICT, WITHOUT ROWID;
+-- Runs: each is one execution of a job. Every stored output belongs to one. The columns in JSON: see
+-- resources/run_records and resources/fields.
+CREATE TABLE runs (
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
+    organization_id  INTEGER NOT NULL,
+    group_id         INTEGER NOT NULL,
+    job_id           INTEGER NOT NULL,
+    run_id           TEXT    NOT NULL,             -- run_id in the API
+    is_implicit      INTEGER NOT NULL,             -- nobody has started it: it began with a batch
+    status           TEXT    NOT NULL,             -- running, or how it ended
+    is_open          INTEGER NOT NULL DEFAULT 0,   -- it runs, or outputs are compared or removed
+    started_at       INTEGER NOT NULL,             -- after the last batch of each earlier run
+    seen_at          INTEGER NOT NULL,             -- its last batch, or its start
+    ends_at          INTEGER NOT NULL,             -- it ends then, unless there is another batch
+    finished_at      INTEGER,
+    message          TEXT,
+    labels           TEXT    NOT NULL DEFAULT '{}',
+    created_count    INTEGER NOT NULL DEFAULT 0,
+    updated_count    INTEGER NOT NULL DEFAULT 0,
+    unchanged_count  INTEGER NOT NULL DEFAULT 0,
+    rejected_count   INTEGER NOT NULL DEFAULT 0,
+    missing_count    INTEGER NOT NULL DEFAULT 0,
+    removed_count    INTEGER NOT NULL DEFAULT 0,
+    sighting_count   INTEGER NOT NULL DEFAULT 0,   -- rows of run_sightings
+    slot_counts      TEXT,                         -- fields of its outputs while it runs
+    field_counts     TEXT,                         -- the same by name, after its end
+    complete_number  INTEGER,                      -- number of a complete run of the job
+    comparison       TEXT,                         -- null, pending or done: which are missing
+    compared_until   INTEGER NOT NULL DEFAULT 0,   -- outputs up to this number are compared
+    compared_seq     INTEGER NOT NULL DEFAULT 0,   -- how far the comparison is
+    output_count     INTEGER NOT NULL DEFAULT 0,   -- outputs of the job that were compared
+    removal          TEXT,                         -- null, pending, held, done, kept or replaced
+    removal_count    INTEGER NOT NULL DEFAULT 0,   -- outputs to remove
+    removal_until    INTEGER NOT NULL DEFAULT 0,   -- those that are missing since this run, or longer
+    removed_seq      INTEGER NOT NULL DEFAULT 0    -- how far the removal is
+) STRICT;
 
--- Deleted outputs that the current scrape of their job has seen.
-CREATE TABLE deleted_in_scrape (
+CREATE INDEX runs_of_group ON runs (group_id, id);
+CREATE INDEX runs_of_job   ON runs (group_id, job_id, id);
+CREATE INDEX runs_by_run_id ON runs (run_id, organization_id);
+CREATE INDEX runs_open ON runs (group_id, job_id, id) WHERE is_open;
+CREATE INDEX runs_held ON runs (organization_id, id) WHERE removal = 'held';
+
+-- Outputs that a running run has seen, and whose rows do not say so any more: they were deleted, or
+-- another run has seen them since then.
+CREATE TABLE run_sightings (
     organization_id INTEGER NOT NULL,
     group_id        INTEGER NOT NULL,
     job_id          INTEGER NOT NULL,
+    run_id          INTEGER NOT NULL,
     identity        BLOB    NOT NULL,
-    fields          BLOB    NOT NULL,
-    PRIMARY KEY (organization_id, group_id, job_id, identity)
+    run_change      INTEGER NOT NULL,
+    fields          BLOB,                         -- null: not counted
+    PRIMARY KEY (organization_id, group_id, job_id, run_id, identity)
 ) STRICT, WITHOUT ROWID;
 
 -- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs

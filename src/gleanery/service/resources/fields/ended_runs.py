@@ -1,0 +1,145 @@
+"""The end of a run: its fields are stored by name, because their slots get other meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gleanery.service.resources.fields import job_statistics
+from gleanery.service.resources.fields.job_statistics import JobStatistics
+from gleanery.service.resources.fields.shapes import Names
+from gleanery.service.resources.run_records import rows
+from gleanery.service.resources.run_records.rows import End, Run, Status
+from gleanery.service.storage.group_lock import LockedGroup
+
+KEPT_RUNS = 1000
+"""Runs of a job that are kept."""
+KEPT_FIELDS = 30
+"""Runs of a job whose fields are kept."""
+_DELETED_PER_TRANSACTION = 1000
+_JOB_NAME = "SELECT name FROM jobs WHERE organization_id = $1 AND id = $2"
+_NEWEST = """
+SELECT id FROM runs WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+ORDER BY id DESC LIMIT 1 OFFSET $4
+"""
+_FORGET_FIELDS = """
+UPDATE runs SET field_counts = NULL
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4
+    AND field_counts IS NOT NULL
+"""
+_DELETE_OLD = """
+DELETE FROM runs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4 AND NOT is_open
+"""
+
+
+# --- the fields of a run ------------------------------------------------------------------------
+
+
+class RunFields(NamedTuple):
+    """A run of a job: when it was, and which fields the outputs had that it has sent."""
+
+    run_id: str
+    status: Status
+    started_at: int
+    seen_at: int
+    outputs: int
+    counted: int
+    """Outputs whose fields are known."""
+    fields: Sequence[tuple[Names, dict[str, int]]]
+    """Fields with the number of outputs by kind."""
+
+
+class RunFieldsRow(NamedTuple):
+    """The columns of a run that its fields need."""
+
+    run_id: str
+    is_implicit: bool
+    status: Status
+    started_at: int
+    seen_at: int
+    ends_at: int
+    outputs: int
+    slot_counts: str | None
+    field_counts: str | None
+
+
+class _StoredFields(msgspec.Struct, array_like=True):
+    """The column ``field_counts``."""
+
+    outputs: int
+    fields: list[tuple[Names, dict[str, int]]]
+
+
+_decode_stored = msgspec.json.Decoder(_StoredFields).decode
+
+
+def decode(row: RunFieldsRow, job: JobStatistics, now: int) -> RunFields:
+    """Return the fields of a run, which may still be running."""
+    status = row.status
+    if status == "running" and row.ends_at <= now:
+        status = _silent_status(row.is_implicit)
+    found: Sequence[tuple[Names, dict[str, int]]]
+    if row.slot_counts is not None:
+        seen = rows.decode_seen(row.slot_counts)
+        counted, found = seen.outputs, [*job.seen_fields(seen.by_slot)]
+    elif row.field_counts is not None and row.field_counts.startswith("["):
+        stored = _decode_stored(row.field_counts)
+        counted, found = stored.outputs, stored.fields
+    else:  # it is old, or its outputs were counted by shape
+        counted, found = 0, []
+    return RunFields(row.run_id, status, row.started_at, row.seen_at, row.outputs, counted, found)
+
+
+def _encode(run: Run, job: JobStatistics) -> str:
+    stored = _StoredFields(run.seen.outputs, [*job.seen_fields(run.seen.by_slot)])
+    return msgspec.json.encode(stored).decode()
+
+
+# --- ending -------------------------------------------------------------------------------------
+
+
+def shown_status(run: Run, now: int | None = None) -> Status:
+    """Return the status that clients see."""
+    if run.is_running and (now is None or run.is_silent(now)):
+        return _silent_status(run.row.is_implicit)
+    return run.row.status
+
+
+def _silent_status(is_implicit: bool) -> Status:
+    return "unknown" if is_implicit else "abandoned"
+
+
+async def job_name(locked: LockedGroup, job_id: int) -> str:
+    [[name]] = await locked.transaction.fetch(_JOB_NAME, locked.organization_id, job_id)
+    return str(name)
+
+
+async def end_silent(locked: LockedGroup, runs: Iterable[Run]) -> None:
+    """End those of the open runs of a job that have been silent for too long."""
+    runs = [*runs]
+    for run in runs:
+        if run.is_silent(locked.now):
+            others = [one for one in runs if one.is_running and one is not run]
+            await end(locked, run, End(_silent_status(run.row.is_implicit)), others)
+
+
+async def end(locked: LockedGroup, run: Run, how: End, others: Sequence[Run]) -> None:
+    """End a run. ``others`` are the running runs of the same job."""
+    job = (await job_statistics.load(locked, [run.job_id]))[run.job_id]
+    await rows.end(locked, run, how, _encode(run, job))
+    job.forget_unused(others)
+    await job_statistics.save(locked, [job])
+    await rows.save(locked, others)
+    await _forget_old(locked, run.job_id)
+
+
+async def _forget_old(locked: LockedGroup, job_id: int) -> None:
+    """Delete the oldest runs of a job, and the fields of those that are not the newest."""
+    key = (locked.organization_id, locked.group_id, job_id)
+    for kept, statement in ((KEPT_FIELDS, _FORGET_FIELDS), (KEPT_RUNS, _DELETE_OLD)):
+        found = await locked.transaction.fetch(_NEWEST, *key, kept)
+        if found:
+            await locked.transaction.fetch(statement, *key, found[0][0])

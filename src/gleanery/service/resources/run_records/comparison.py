@@ -1,0 +1,205 @@
+"""Finds the outputs that a complete run did not send.
+
+Theory of operation
+===================
+
+A complete run is compared with the outputs that its job had when it ended. An output is missing if
+it was last sent before the start of the run, by any run. Only complete runs are compared, so a run
+that failed never makes an output missing.
+
+``outputs.missing_since`` is the number of the first complete run that did not send the output, if
+no complete run has sent it since then. Otherwise it is 0. Complete runs of a job have the numbers
+1, 2, 3 and so on, in the order in which they ended. So a row is written only when an output
+becomes missing or comes back, not in each run.
+
+A comparison reads the outputs of the job in the change order, in short steps. Each step is a
+transaction, and other writers of the group run between two steps. The run knows how far the
+comparison is (``compared_seq``) and where it ends (``compared_until``).
+
+Invariant: the result does not depend on what happens between the steps. Whoever is about to change
+the number or the scrape date of an output, or to delete it, first calls ``settle``. It compares
+this output with the pending runs of its job, as it is before the change. An output with the same
+number and a scrape date after the end of a run is compared already. Batches after the end have
+later scrape dates than those before it, even if the clock goes back; see ``batch_runs``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from gleanery.service.resources.run_records.rows import Run, fetch_open
+from gleanery.service.storage.database import indexed
+from gleanery.service.storage.group_lock import LockedGroup
+
+STEP = 2000
+"""Outputs that one transaction compares."""
+_MAX_WRITTEN = 200
+"""Outputs that one transaction writes: it holds the lock of the group for a short time."""
+_NEXT = indexed(
+    """
+SELECT identity, job_id, seq, last_scraped_at, missing_since FROM {outputs}
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
+ORDER BY seq LIMIT $6
+""",
+    outputs="outputs_by_job",
+)
+_SET_MISSING = """
+UPDATE outputs SET missing_since = $3 WHERE organization_id = $1 AND identity = $2
+"""
+_ADD_COUNTS = """
+UPDATE runs SET missing_count = missing_count + $3, removal_count = removal_count + $4
+WHERE organization_id = $1 AND id = $2
+"""
+_SAVE_STEP = """
+UPDATE runs SET compared_seq = $3 WHERE organization_id = $1 AND id = $2
+"""
+_REPLACE_HELD = """
+UPDATE runs SET removal = 'replaced'
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND removal = 'held' AND id <> $4
+"""
+_SHARE = "SELECT missing_max_share FROM groups WHERE organization_id = $1 AND id = $2"
+_COUNTS = "SELECT removal_count FROM runs WHERE organization_id = $1 AND id = $2"
+_FINISH = """
+UPDATE runs SET comparison = 'done', removal = $3, is_open = $4 OR sighting_count > 0
+WHERE organization_id = $1 AND id = $2
+"""
+DEFAULT_MAX_SHARE = 0.3
+"""Share of the outputs of a job above which a removal waits for a decision."""
+
+
+class Comparable(Protocol):
+    """An output as it is stored."""
+
+    @property
+    def identity(self) -> bytes: ...
+
+    @property
+    def job_id(self) -> int: ...
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def last_scraped_at(self) -> int: ...
+
+    @property
+    def missing_since(self) -> int: ...
+
+
+class _Output(NamedTuple):
+    identity: bytes
+    job_id: int
+    seq: int
+    last_scraped_at: int
+    missing_since: int
+
+
+class _Results:
+    """What comparisons find: counts of runs, and outputs whose state changes."""
+
+    def __init__(self) -> None:
+        self.missing = Counter[int]()
+        self.removable = Counter[int]()
+        self.states: dict[bytes, int] = {}
+
+    def compare(self, run: Run, output: Comparable) -> None:
+        row = run.row
+        assert row.complete_number is not None
+        assert row.finished_at is not None
+        if output.last_scraped_at > row.finished_at:
+            return
+        before = self.states.get(output.identity, output.missing_since)
+        if output.last_scraped_at >= run.started_at:
+            if before:
+                self.states[output.identity] = 0
+            return
+        since = before or row.complete_number
+        if since != before:
+            self.states[output.identity] = since
+        self.missing[run.id] += 1
+        if since <= row.removal_until:
+            self.removable[run.id] += 1
+
+    async def save(self, locked: LockedGroup) -> None:
+        key = locked.organization_id
+        await locked.transaction.execute_many(
+            _SET_MISSING, [(key, identity, since) for identity, since in self.states.items()]
+        )
+        await locked.transaction.execute_many(
+            _ADD_COUNTS,
+            [(key, id_, count, self.removable[id_]) for id_, count in self.missing.items()],
+        )
+
+
+async def settle(
+    locked: LockedGroup,
+    outputs: Collection[Comparable],
+    open_runs: Mapping[int, Sequence[Run]] | None = None,
+) -> None:
+    """Compare outputs that will change with the pending runs of their jobs."""
+    if open_runs is None:
+        open_runs = await fetch_open(locked, {output.job_id for output in outputs})
+    pending = {job_id: _pending(runs) for job_id, runs in open_runs.items()}
+    if not any(pending.values()):
+        return
+    results = _Results()
+    for output in outputs:
+        for run in pending.get(output.job_id, ()):
+            if run.row.compared_seq < output.seq <= run.row.compared_until:
+                results.compare(run, output)
+    await results.save(locked)
+
+
+def _pending(runs: Iterable[Run]) -> list[Run]:
+    """Return the runs that are not compared to the end, in the order in which they ended."""
+    pending = [run for run in runs if run.row.comparison == "pending"]
+    return sorted(pending, key=lambda run: run.row.complete_number or 0)
+
+
+async def compare_some(locked: LockedGroup, job_id: int) -> int | None:
+    """Compare the next outputs with the first pending run of a job.
+
+    Return the id of the run if its comparison has ended, 0 if there is more to compare, and None
+    if no run of the job is pending.
+    """
+    pending = _pending((await fetch_open(locked, [job_id]))[job_id])
+    if not pending:
+        return None
+    run = pending[0]
+    bounds = (run.row.compared_seq, run.row.compared_until, STEP)
+    found = await locked.transaction.fetch(
+        _NEXT, locked.organization_id, locked.group_id, job_id, *bounds
+    )
+    results = _Results()
+    last: _Output | None = None
+    for row in found:
+        last = _Output(*row)
+        results.compare(run, last)
+        if len(results.states) == _MAX_WRITTEN:
+            break
+    await results.save(locked)
+    if last is not None and (len(found) == STEP or len(results.states) == _MAX_WRITTEN):
+        await locked.transaction.fetch(_SAVE_STEP, locked.organization_id, run.id, last.seq)
+        return 0
+    await _finish(locked, run)
+    return run.id
+
+
+async def _finish(locked: LockedGroup, run: Run) -> None:
+    """End the comparison, and decide about the removal of outputs that were missing for long.
+
+    A removal that still waits for a decision is replaced: the newer run knows better.
+    """
+    key = (locked.organization_id, run.id)
+    [[removable]] = await locked.transaction.fetch(_COUNTS, *key)
+    removal = None
+    if removable:
+        [[stored]] = await locked.transaction.fetch(_SHARE, locked.organization_id, locked.group_id)
+        max_share = DEFAULT_MAX_SHARE if stored is None else stored
+        is_held = removable > max_share * run.row.output_count
+        removal = "held" if is_held else "pending"
+    group_key = (locked.organization_id, locked.group_id)
+    await locked.transaction.fetch(_REPLACE_HELD, *group_key, run.job_id, run.id)
+    await locked.transaction.fetch(_FINISH, *key, removal, removal == "pending")

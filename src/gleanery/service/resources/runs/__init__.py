@@ -1,0 +1,1 @@
+"""Runs: one execution of a job, with what it has stored, and what it did not send any more."""

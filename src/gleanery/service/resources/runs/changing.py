@@ -1,0 +1,350 @@
+"""Starts and finishes runs, and decides about removals that are held.
+
+Finishing a complete run begins a comparison, which finds the outputs that the run did not send; see
+``run_records.comparison``. It may begin a removal. Both run in short steps, each a transaction. The
+request waits for them if the job is small. Otherwise ``RunWork`` goes on in the background. If the
+process ends, the sweep of any process goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple
+
+from gleanery.service.foundation.errors import RunConflict, no_run
+from gleanery.service.foundation.security.tokens import Actor
+from gleanery.service.foundation.values.json_text import hash_parts
+from gleanery.service.resources.audit import log
+from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.fields import ended_runs, job_statistics
+from gleanery.service.resources.outputs import bulk_jobs, mutations
+from gleanery.service.resources.run_records import comparison, rows
+from gleanery.service.resources.run_records.rows import End, Run
+from gleanery.service.resources.runs import reading
+from gleanery.service.resources.runs.models import DecisionIn, FinishIn, RunIn, RunOut
+from gleanery.service.storage import group_lock, paging
+from gleanery.service.storage.database import Database, Engine, Transaction, indexed
+from gleanery.service.storage.group_lock import Clock, LockedGroup
+from gleanery.service.storage.idempotency import IdempotentRequest
+
+_log = logging.getLogger("gleanery")
+
+MAX_RUNNING = 1000
+"""Runs of a job that can go on at the same time: each batch reads them."""
+MAX_WAITED = 10_000
+"""Outputs of a job that a request compares before it responds."""
+_COMPLETE = """
+UPDATE jobs SET complete_runs = complete_runs + 1 WHERE organization_id = $1 AND id = $2
+RETURNING complete_runs, kept_runs, output_count
+"""
+_AFTER_RUNS = "SELECT missing_after_runs FROM groups WHERE organization_id = $1 AND id = $2"
+_SET_REMOVAL_UNTIL = "UPDATE runs SET removal_until = $3 WHERE organization_id = $1 AND id = $2"
+_DECIDE = """
+UPDATE runs SET removal = $3, is_open = $4 OR sighting_count > 0
+WHERE organization_id = $1 AND id = $2
+"""
+_KEEP = "UPDATE jobs SET kept_runs = $3 WHERE organization_id = $1 AND id = $2"
+_REMOVALS_OF_JOB = """
+SELECT id, started_at, removal_until, removed_seq FROM runs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open AND removal = 'pending'
+ORDER BY id LIMIT 1
+"""
+_LOOKED_AT = 2000
+# The index has the missing outputs of all jobs of the group, so a step looks at some of them.
+_MISSING = indexed(
+    f"""
+SELECT identity, seq, job_id, missing_since, last_scraped_at, octet_length(item) FROM {{outputs}}
+WHERE organization_id = $1 AND group_id = $2 AND missing_since > 0 AND seq > $3
+ORDER BY seq LIMIT {_LOOKED_AT}
+""",
+    outputs="outputs_by_missing",
+)
+_SAVE_REMOVAL = """
+UPDATE runs SET removed_seq = $3, removed_count = removed_count + $4
+WHERE organization_id = $1 AND id = $2
+"""
+_END_REMOVAL = """
+UPDATE runs SET removal = 'done', is_open = sighting_count > 0
+WHERE organization_id = $1 AND id = $2
+"""
+MAX_REMOVED = 200  # outputs that one transaction removes: it holds the lock for a short time
+_OPEN_JOBS = indexed(
+    """
+SELECT DISTINCT runs.organization_id, groups.name, runs.job_id FROM {runs}
+JOIN groups ON groups.organization_id = runs.organization_id AND groups.id = runs.group_id
+WHERE is_open AND (status <> 'running' OR ends_at <= $1)
+""",
+    runs="runs_open",
+)
+_ALREADY = "This run has ended already: {}. A run has one status"
+_TOO_MANY = "This job has {} runs that go on. Finish them before you start others"
+_NOT_HELD = "This run has no removal that waits for a decision"
+_REPLACED = "A later run of the job has the same outputs to remove: decide about that one"
+
+
+# --- starting -----------------------------------------------------------------------------------
+
+
+async def start(
+    database: Database, group: str, run: RunIn, clock: Clock, idempotency_key: str | None
+) -> RunOut:
+    """Start a run. A repeated request with the same idempotency key gets the same run."""
+    request = None
+    labels = json.dumps(run.labels or {}, sort_keys=True)
+    if idempotency_key is not None:
+        key_hash = hash_parts("runs", group, idempotency_key)
+        request = IdempotentRequest(key_hash, hash_parts(run.job_id, labels))
+        stored: RunOut | None = await request.read_response(database)
+        if stored is not None:
+            return stored
+
+    async def action(locked: LockedGroup) -> RunOut:
+        if request is not None:
+            earlier: RunOut | None = await request.fetch_response(locked.transaction)
+            if earlier is not None:
+                return earlier
+        job_id = await locked.find_or_create_empty_job(run.job_id)
+        await _limit_running(locked, job_id)
+        begun = await rows.begin(locked, [job_id], labels, is_implicit=False)
+        response = await _read(locked, begun[job_id])
+        if request is not None:
+            await request.save_response(locked.transaction, response, locked.now)
+        return response
+
+    # Waits for a bulk job: the end of a removal would delete the new job.
+    return await bulk_jobs.run_and_finish_bulk_job(
+        database, group, clock, action, group_lock.lock_or_create
+    )
+
+
+async def _limit_running(locked: LockedGroup, job_id: int) -> None:
+    open_runs = (await rows.fetch_open(locked, [job_id]))[job_id]
+    running = [run for run in open_runs if run.is_running and not run.is_silent(locked.now)]
+    if len(running) >= MAX_RUNNING:
+        raise RunConflict(("body", "job_id"), _TOO_MANY.format(len(running)))
+
+
+async def _read(locked: LockedGroup, run: Run) -> RunOut:
+    values = (locked.organization_id, locked.now, locked.group_id, run.row.run_id)
+    return reading.to_response(locked.name, await locked.transaction.fetch(reading.ONE, *values))
+
+
+# --- finishing ----------------------------------------------------------------------------------
+
+
+class _Finished(NamedTuple):
+    response: RunOut
+    job_id: int
+    outputs: int
+    """Outputs of the job, which are compared."""
+    has_sightings: bool = False
+    """True if there is something to forget."""
+
+
+async def finish(
+    database: Database, work: RunWork, group: str, run_id: str, how: FinishIn, clock: Clock
+) -> RunOut:
+    """Finish a run. To repeat it is harmless; another status is a conflict."""
+
+    async def end(transaction: Transaction) -> _Finished:
+        locked = await group_lock.lock(transaction, group, clock)
+        run = await rows.find(locked, run_id)
+        if run is None:
+            raise no_run()
+        status = ended_runs.shown_status(run, locked.now)
+        outputs = run.row.output_count
+        if status == "running":
+            outputs = await _end(locked, run, how)
+        elif status != how.status:
+            raise RunConflict(("body", "status"), _ALREADY.format(status))
+        return _Finished(await _read(locked, run), run.job_id, outputs, run.sightings > 0)
+
+    finished = await database.write(end, queue_key=group)
+    if finished.response["comparison"] == "pending" or finished.response["removal"] == "pending":
+        if finished.outputs > MAX_WAITED:
+            work.begin(database, group, finished.job_id)
+            return finished.response
+        await run_steps(database, group, finished.job_id, clock)
+        return await reading.read_run(database, group, run_id, clock())
+    if finished.has_sightings:
+        work.begin(database, group, finished.job_id)
+    return finished.response
+
+
+async def _end(locked: LockedGroup, run: Run, how: FinishIn) -> int:
+    """End a running run. Return the outputs of its job, if it is complete."""
+    open_runs = (await rows.fetch_open(locked, [run.job_id]))[run.job_id]
+    others = [one for one in open_runs if one.is_running and one.id != run.id]
+    if how.status != "complete":
+        await ended_runs.end(locked, run, End(how.status, how.message), others)
+        return 0
+    [[number, kept, outputs]] = await locked.transaction.fetch(
+        _COMPLETE, locked.organization_id, run.job_id
+    )
+    seen_at = max([await rows.last_seen(locked, run.job_id), *(one.seen_at for one in others)])
+    end = End(how.status, how.message, number, outputs, seen_at)
+    await ended_runs.end(locked, run, end, others)
+    [[after_runs]] = await locked.transaction.fetch(
+        _AFTER_RUNS, locked.organization_id, locked.group_id
+    )
+    if after_runs is not None and number - kept >= after_runs:
+        until = number - after_runs + 1
+        await locked.transaction.fetch(_SET_REMOVAL_UNTIL, locked.organization_id, run.id, until)
+    return int(outputs)
+
+
+async def decide(
+    database: Database,
+    work: RunWork,
+    group: str,
+    run_id: str,
+    decision: DecisionIn,
+    clock: Clock,
+    actor: Actor,
+) -> RunOut:
+    """Decide about a removal that is held. To repeat the decision is harmless."""
+    wanted = "pending" if decision.decision == "remove" else "kept"
+
+    async def save(transaction: Transaction) -> _Finished:
+        locked = await group_lock.lock(transaction, group, clock)
+        run = await rows.find(locked, run_id)
+        if run is None:
+            raise no_run()
+        same = ("pending", "done") if wanted == "pending" else ("kept",)
+        if run.row.removal == "held":
+            key = (locked.organization_id, run.id)
+            await transaction.fetch(_DECIDE, *key, wanted, wanted == "pending")
+            if wanted == "kept":
+                job_key = (locked.organization_id, run.job_id)
+                await transaction.fetch(_KEEP, *job_key, run.row.complete_number)
+            about = AuditAbout(group_id=group, run_id=run_id, decision=decision.decision)
+            await log.append(transaction, actor, locked.now, "decide_removal", about)
+        elif run.row.removal not in same:
+            msg = _REPLACED if run.row.removal == "replaced" else _NOT_HELD
+            raise RunConflict(("body", "decision"), msg)
+        return _Finished(await _read(locked, run), run.job_id, run.row.removal_count)
+
+    decided = await database.write(save, queue_key=group)
+    if decided.response["removal"] != "pending":
+        return decided.response
+    if decided.outputs > MAX_WAITED:
+        work.begin(database, group, decided.job_id)
+        return decided.response
+    await run_steps(database, group, decided.job_id, clock)
+    return await reading.read_run(database, group, run_id, clock())
+
+
+# --- comparisons and removals, in steps ---------------------------------------------------------
+
+
+async def run_steps(database: Database, group: str, job_id: int, clock: Clock) -> None:
+    """Compare and remove until nothing of the job is pending, in this process or in another."""
+
+    async def step(transaction: Transaction) -> bool:
+        locked = await group_lock.lock(transaction, group, clock)
+        if await comparison.compare_some(locked, job_id) is not None:
+            return True
+        has_more = await _remove_some(locked, job_id)
+        await locked.commit_counts()
+        return has_more or await _forget_some(locked, job_id)
+
+    while await database.write(step, queue_key=group):
+        pass
+
+
+async def _remove_some(locked: LockedGroup, job_id: int) -> bool:
+    """Remove some outputs of the first pending removal. Return False if there is none.
+
+    An output that was sent again since the start of the run stays.
+    """
+    group_key = (locked.organization_id, locked.group_id)
+    found = await locked.transaction.fetch(_REMOVALS_OF_JOB, *group_key, job_id)
+    if not found:
+        return False
+    [[id_, started_at, until, removed_seq]] = found
+    looked_at = await locked.transaction.fetch(_MISSING, *group_key, removed_seq)
+    chosen = [
+        (row[0], row[1], row[-1])
+        for row in looked_at
+        if row[2] == job_id and row[3] <= until and row[4] < started_at
+    ]
+    count = paging.count_fitting([size for *_, size in chosen[:MAX_REMOVED]], mutations.MAX_BYTES)
+    removed = await mutations.delete(
+        locked, [identity for identity, *_ in chosen[:count]], reason="missing"
+    )
+    key = (locked.organization_id, id_)
+    if count < len(chosen):
+        done_seq = chosen[count - 1][1]
+    else:
+        done_seq = looked_at[-1][1] if looked_at else removed_seq
+    await locked.transaction.fetch(_SAVE_REMOVAL, *key, done_seq, removed)
+    if count == len(chosen) and len(looked_at) < _LOOKED_AT:
+        await locked.transaction.fetch(_END_REMOVAL, *key)
+    return True
+
+
+async def _forget_some(locked: LockedGroup, job_id: int) -> bool:
+    """Forget what an ended run knew of some outputs. Return False if there is no such run."""
+    for run in (await rows.fetch_open(locked, [job_id]))[job_id]:
+        if run.sightings and not run.is_running:
+            await job_statistics.forget_some_sightings(locked, run)
+            return True
+    return False
+
+
+class RunWork:
+    """The comparisons and removals of large jobs that this process runs in the background."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, database: Database, group: str, job_id: int) -> None:
+        """Run the steps of a job in the background."""
+        task = asyncio.create_task(self._run(database, group, job_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, database: Database, group: str, job_id: int) -> None:
+        try:
+            await run_steps(database, group, job_id, self._clock)
+        except Exception:
+            _log.exception("a comparison of a run failed; the sweep will continue it")
+
+    async def stop(self) -> None:
+        """Cancel the work, which the next sweep continues."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def unfinished(
+    engine: Engine, clock: Clock, now: int | None
+) -> list[Callable[[], Awaitable[None]]]:
+    """Return a task for each job with silent runs, or with steps that are not finished.
+
+    If ``now`` is None, the clock is not reliable, and no run ends.
+    """
+    found = await engine.for_all_tenants().read(_OPEN_JOBS, now or 0)
+    return [
+        partial(_go_on, engine.for_tenant(organization_id), group, job_id, clock, now is not None)
+        for organization_id, group, job_id in found
+    ]
+
+
+async def _go_on(
+    database: Database, group: str, job_id: int, clock: Clock, ends_silent: bool
+) -> None:
+    async def end_silent(transaction: Transaction) -> None:
+        locked = await group_lock.lock(transaction, group, clock)
+        runs = (await rows.fetch_open(locked, [job_id]))[job_id]
+        await ended_runs.end_silent(locked, runs)
+
+    if ends_silent:
+        await database.write(end_silent, queue_key=group)
+    await run_steps(database, group, job_id, clock)
