@@ -54,7 +54,11 @@ def test_fields_of_a_group_or_job_are_counted(user: Client, client: HttpClient) 
     ]
     assert found.fields[0].range is not None
     assert (found.fields[0].range.min, found.drift) == (2.5, [])
-    assert {scrape.job_id for scrape in found.scrapes} == {"job", "two"}
+    assert {(run.job_id, run.status) for run in found.runs} == {
+        ("job", "running"),
+        ("two", "running"),
+    }
+    assert {run.run_id for run in found.runs} == {run.run_id for run in user.runs("g")}
     assert user.fields("g", "two").fields == []
     with pytest.raises(NotFound):
         user.fields("g", "three")

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from gleanery.client._async.exports import AsyncExportPages
     from gleanery.client._async.leases import AsyncLease
     from gleanery.client._async.pager import AsyncChangePager, AsyncOutputPager, AsyncPager
+    from gleanery.client._async.runs import AsyncRun
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
     from gleanery.client._sync.exports import ExportPages
     from gleanery.client._sync.leases import Lease
     from gleanery.client._sync.pager import ChangePager, OutputPager, Pager
+    from gleanery.client._sync.runs import Run
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
@@ -57,12 +59,15 @@ if TYPE_CHECKING:
         Finding,
         Group,
         Job,
+        MissingSettings,
         Output,
         Review,
         ReviewDetails,
         ReviewSample,
+        RunCounts,
+        RunFields,
+        RunRecord,
         SampledOutput,
-        Scrape,
         StoredFile,
         Update,
         Version,
@@ -88,11 +93,13 @@ _MODULES = {
     "gleanery.client._async.exports": ["AsyncExportPages"],
     "gleanery.client._async.leases": ["AsyncLease"],
     "gleanery.client._async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
+    "gleanery.client._async.runs": ["AsyncRun"],
     "gleanery.client._async.sessions": ["AsyncSession"],
     "gleanery.client._sync.client": ["Client"],
     "gleanery.client._sync.exports": ["ExportPages"],
     "gleanery.client._sync.leases": ["Lease"],
     "gleanery.client._sync.pager": ["ChangePager", "OutputPager", "Pager"],
+    "gleanery.client._sync.runs": ["Run"],
     "gleanery.client._sync.sessions": ["Session"],
     "gleanery.client.errors": [
         "ApiError",
@@ -131,12 +138,15 @@ _MODULES = {
         "Finding",
         "Group",
         "Job",
+        "MissingSettings",
         "Output",
         "Review",
         "ReviewDetails",
         "ReviewSample",
+        "RunCounts",
+        "RunFields",
+        "RunRecord",
         "SampledOutput",
-        "Scrape",
         "StoredFile",
         "Update",
         "Version",
@@ -166,6 +176,7 @@ __all__ = [
     "AsyncLease",
     "AsyncOutputPager",
     "AsyncPager",
+    "AsyncRun",
     "AsyncSession",
     "Change",
     "ChangePager",
@@ -202,6 +213,7 @@ __all__ = [
     "Job",
     "Lease",
     "LeaseLost",
+    "MissingSettings",
     "NewCookie",
     "NewEntry",
     "NotConfigured",
@@ -216,8 +228,11 @@ __all__ = [
     "Review",
     "ReviewDetails",
     "ReviewSample",
+    "Run",
+    "RunCounts",
+    "RunFields",
+    "RunRecord",
     "SampledOutput",
-    "Scrape",
     "ServerError",
     "Session",
     "SessionExport",

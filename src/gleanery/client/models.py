@@ -98,6 +98,8 @@ class Version(Struct, frozen=True, gc=False, kw_only=True):
     is_approved: bool | None = None
     fields: list[FieldChange] | None = None
     """Differences from the version before; None if that one is no longer kept."""
+    reason: str | None = None
+    """Of a deletion: ``missing`` if complete runs did not send the output any more."""
 
 
 class VersionPage(Struct, frozen=True, gc=False, kw_only=True):
@@ -144,6 +146,8 @@ class Deletion(_Change, frozen=True, gc=False, kw_only=True, tag="delete"):
 
     change: ClassVar[Literal["delete"]] = "delete"
     output: DeletedOutput
+    reason: str | None = None
+    """``missing`` if the service has removed it, because complete runs did not send it any more."""
 
 
 Change = Creation | Update | Deletion
@@ -245,6 +249,15 @@ class Job(Struct, frozen=True, gc=False, kw_only=True):
     latest_review: Review | None
 
 
+class MissingSettings(Struct, frozen=True, gc=False, kw_only=True):
+    """When outputs are removed that complete runs do not send any more."""
+
+    after_runs: int | None = None
+    """Number of complete runs in a row; None if outputs are never removed."""
+    max_share: float = 0.3
+    """Share of a job's outputs. The removal of more of them waits for a decision."""
+
+
 class Group(Struct, frozen=True, gc=False, kw_only=True):
     """Group with its settings, its counts and its jobs."""
 
@@ -259,10 +272,74 @@ class Group(Struct, frozen=True, gc=False, kw_only=True):
     retain_days: int | None
     keep_versions: int
     keep_days: int
+    run_timeout_minutes: int
+    missing: MissingSettings
     countries: dict[str, int]
     has_more_countries: bool
     jobs: list[Job]
     metadata: PageMetadata
+
+
+RunStatus = Literal["running", "complete", "partial", "failed", "unknown", "abandoned"]
+"""``unknown`` is the end of an implicit run, ``abandoned`` that of a run that fell silent."""
+FinalRunStatus = Literal["complete", "partial", "failed"]
+"""How a client can finish a run."""
+
+
+class RunCounts(Struct, frozen=True, gc=False, kw_only=True):
+    """Numbers of outputs. A run counts each output once, with its strongest change."""
+
+    created: int
+    updated: int
+    unchanged: int
+    rejected: int
+    """Elements that were not valid, each time they were sent."""
+    missing: int
+    """Of a complete run: outputs of the job that no run has sent since its start."""
+    removed: int
+    """Of a complete run: missing outputs that were removed."""
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs that the run has sent."""
+        return self.created + self.updated + self.unchanged
+
+
+class RunRecord(Struct, frozen=True, gc=False, kw_only=True):
+    """Run of a job."""
+
+    run_id: str
+    group_id: str
+    job_id: str
+    status: RunStatus
+    start_date: datetime
+    finish_date: datetime | None
+    """Of a run that ended by silence, the time of its last outputs."""
+    message: str | None
+    labels: dict[str, str]
+    is_implicit: bool
+    """True if nobody has started it: it began with outputs that named no run."""
+    counts: RunCounts
+    comparison: Literal["pending", "done"] | None
+    """Of a complete run: ``pending`` while it is compared with the outputs of a large job."""
+    removal: Literal["pending", "held", "done", "kept", "replaced"] | None
+    """``held`` if it waits for a decision; None if there is nothing to remove."""
+    removable: int
+    """Number of outputs that the removal is about."""
+
+
+class RunPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of runs."""
+
+    metadata: PageMetadata
+    runs: list[RunRecord]
+
+
+class RawRunPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of runs that are not decoded."""
+
+    metadata: PageMetadata
+    runs: list[Raw]
 
 
 class FieldCounts(Struct, frozen=True, gc=False, kw_only=True):
@@ -296,18 +373,22 @@ class FieldStatistics(FieldCounts, frozen=True, gc=False, kw_only=True):
     length: LengthRange | None
 
 
-class Scrape(Struct, frozen=True, gc=False, kw_only=True):
-    """Scrape of a job, and the fields of the outputs that it has seen."""
+class RunFields(Struct, frozen=True, gc=False, kw_only=True):
+    """Run of a job, and the fields of the outputs that it has sent."""
 
+    run_id: str
     job_id: str
-    started: datetime
-    last_seen: datetime
+    status: RunStatus
+    start_date: datetime
+    last_date: datetime
+    """Time of its last outputs; without outputs, of its start."""
     outputs: int
+    """Outputs that it has sent, each counted once."""
     fields: list[FieldCounts]
 
 
 class Drift(Struct, frozen=True, gc=False, kw_only=True):
-    """Field that the newest scrape of a job fills more or less often than earlier ones."""
+    """Field that the newest run of a job fills more or less often than earlier ones."""
 
     job_id: str
     path: str
@@ -323,7 +404,7 @@ class Fields(Struct, frozen=True, gc=False, kw_only=True):
     outputs: int
     counted_outputs: int
     fields: list[FieldStatistics]
-    scrapes: list[Scrape]
+    runs: list[RunFields]
     drift: list[Drift]
     schema: dict[str, Any]
 

@@ -12,7 +12,7 @@ from gleanery.client.responses import Response, decode, next_cursor
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from gleanery.client.models import Change, Output, Version
+    from gleanery.client.models import Change, Output, RunRecord, Version
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -82,6 +82,22 @@ class VersionPages:
 
         page = decode(response, RawVersionPage)
         return Page(page.versions, page.metadata.next_cursor)
+
+
+class RunPages:
+    """Pages of runs."""
+
+    def read(self, response: Response) -> Page[RunRecord]:
+        from gleanery.client.models import RunPage
+
+        page = decode(response, RunPage)
+        return Page(page.runs, page.metadata.next_cursor)
+
+    def read_raw(self, response: Response) -> Page[Raw]:
+        from gleanery.client.models import RawRunPage
+
+        page = decode(response, RawRunPage)
+        return Page(page.runs, page.metadata.next_cursor)
 
 
 class ChangePages:

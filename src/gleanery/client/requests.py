@@ -147,6 +147,8 @@ class OutputFilters(TypedDict, total=False):
     region: str | None
     approved: bool | None
     view: View | None
+    missing: Literal[True] | None
+    """Only outputs that the last complete run of their job did not send."""
 
 
 def describe_filters(filters: OutputFilters) -> dict[str, Any]:

@@ -385,7 +385,7 @@ def table() -> tuple[Setting, ...]:
 # --- other variables ----------------------------------------------------------------------------
 
 _PREFIX = "GLEANERY_"
-_CLIENT_VARIABLES = frozenset({"SESSION_FILE", "TOKEN", "URL"})
+_CLIENT_VARIABLES = frozenset({"GROUP", "JOB", "RUN_ID", "SESSION_FILE", "TOKEN", "URL"})
 _DEVELOPMENT_PREFIXES = ("BENCH_", "FAULT_", "FUZZ_", "SLOW_")
 # For each service of a namespace, Kubernetes gives every pod variables with the service's name.
 _KUBERNETES_NAME = re.compile(

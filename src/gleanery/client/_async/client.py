@@ -10,8 +10,9 @@ from gleanery.client._async.changes import AsyncChanges
 from gleanery.client._async.exports import AsyncExports
 from gleanery.client._async.files import AsyncFiles
 from gleanery.client._async.groups import AsyncGroups, AsyncReviews
-from gleanery.client._async.outputs import AsyncOutputs, AsyncPush
+from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client._async.runs import AsyncRuns
 from gleanery.client._async.sessions import AsyncCookies, AsyncLocalStorage, AsyncSessions
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
@@ -30,8 +31,8 @@ class AsyncClient(
     AsyncGroups,
     AsyncLocalStorage,
     AsyncOutputs,
-    AsyncPush,
     AsyncReviews,
+    AsyncRuns,
     AsyncSessions,
 ):
     """Client of a Gleanery service.

@@ -12,10 +12,13 @@ from gleanery.client.requests import Parameter, Request, json_request, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from gleanery.client.models import (
         Fields,
         Finding,
         Group,
+        MissingSettings,
         Review,
         ReviewDetails,
         ReviewSample,
@@ -72,8 +75,14 @@ class AsyncGroups:
         retain_days: int | None = None,
         keep_versions: int | None = None,
         keep_days: int | None = None,
+        run_timeout_minutes: int | None = None,
+        missing: MissingSettings | Mapping[str, Any] | None = None,
     ) -> Group:
-        """Replace the settings of a group, or create it. A setting that is missing is reset."""
+        """Replace the settings of a group, or create it. A setting that is left out is reset.
+
+        ``missing`` says when outputs are removed that complete runs do not send any more, such as
+        ``{"after_runs": 3}``. ``run_timeout_minutes`` says how long a run may be silent.
+        """
         from gleanery.client.models import Group
 
         settings = {
@@ -83,6 +92,8 @@ class AsyncGroups:
             "retain_days": retain_days,
             "keep_versions": keep_versions,
             "keep_days": keep_days,
+            "run_timeout_minutes": run_timeout_minutes,
+            "missing": None if missing is None else _as_document(missing),
         }
         request = json_request("PUT", path("groups", group), settings)
         return await self._requester.fetch(request, Group)
@@ -223,12 +234,14 @@ class AsyncReviews:
 
 
 def _finding_document(finding: Finding | Mapping[str, Any]) -> dict[str, Any]:
-    from msgspec.structs import asdict
-
     from gleanery.client.models import Finding
 
-    if isinstance(finding, Finding):
-        return asdict(finding)
-    if isinstance(finding, Mapping):
-        return dict(finding)
-    raise TypeError("each finding must be a Finding, or a dict with output_id, path and note")
+    if not isinstance(finding, Finding | Mapping):
+        raise TypeError("each finding must be a Finding, or a dict with output_id, path and note")
+    return _as_document(finding)
+
+
+def _as_document(value: Struct | Mapping[str, Any]) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    return dict(value) if isinstance(value, Mapping) else asdict(value)

@@ -42,6 +42,7 @@ class AsyncOutputs:
         region: str | None = None,
         approved: bool | None = None,
         view: View | None = None,
+        missing: Literal[True] | None = None,
         cursor: int = 0,
         page_size: int = MAX_PAGE_SIZE,
         limit: int | None = None,
@@ -53,6 +54,7 @@ class AsyncOutputs:
 
         ``approved`` keeps the outputs that are approved now, or the others. ``view="approved"``
         returns each output in its last approved version, even if it has a newer value.
+        ``missing=True`` keeps the outputs that the last complete run of their job did not send.
         """
         filters = {
             "job_id": job_id,
@@ -62,6 +64,7 @@ class AsyncOutputs:
             "region": region,
             "approved": approved,
             "view": view,
+            "missing": missing,
         }
 
         async def read_page(position: int, size: int) -> Response:
@@ -126,6 +129,7 @@ class AsyncPush:
         max_batch_bytes: int = MAX_BATCH_BYTES,
         on_error: Literal["fail", "skip"] = "fail",
         on_progress: ProgressCallback | None = None,
+        run_id: str | None = None,
     ) -> PushReport:
         """Store items in a group, in their order. One batch is in memory.
 
@@ -138,13 +142,21 @@ class AsyncPush:
         the first invalid item raises PushFailed, and its batch is not stored. An error of
         ``items`` itself, or Ctrl-C while it waits, is raised after the items before it are stored.
         A note of the error says how many.
+
+        With ``run_id``, the items belong to that run; see ``run``. Otherwise they belong to the
+        implicit run of their job, which ends after a pause of 30 minutes.
         """
         from gleanery.client._async.pusher import AsyncPusher
 
         _check_push(items, batch_size, max_batch_bytes, on_error)
         if job_id is not None and url_field is None:
             url_field = _DEFAULT_URL_FIELD
-        parameters = {"job_id": job_id, "url_field": url_field, "key_field": key_field}
+        parameters = {
+            "job_id": job_id,
+            "url_field": url_field,
+            "key_field": key_field,
+            "run_id": run_id,
+        }
         pusher = AsyncPusher(
             self._requester,
             Request("POST", path("outputs", group), parameters),

@@ -11,8 +11,9 @@ from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.exports import Exports
 from gleanery.client._sync.files import Files
 from gleanery.client._sync.groups import Groups, Reviews
-from gleanery.client._sync.outputs import Outputs, Push
+from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.requester import Requester
+from gleanery.client._sync.runs import Runs
 from gleanery.client._sync.sessions import Cookies, LocalStorage, Sessions
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
@@ -31,8 +32,8 @@ class Client(
     Groups,
     LocalStorage,
     Outputs,
-    Push,
     Reviews,
+    Runs,
     Sessions,
 ):
     """Client of a Gleanery service.

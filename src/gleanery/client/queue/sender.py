@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gleanery.client.errors import ApiError, ClientError
 from gleanery.client.pushes import PushFailed
@@ -109,12 +109,22 @@ class Events(NamedTuple):
     """The thread has ended."""
 
 
+class Target(Protocol):
+    """Where the lines are stored. Each method raises an exception if it must be called again."""
+
+    def begin(self, client: Client) -> None:
+        """Prepare for the lines of this program, for example by starting its run."""
+
+    def store(self, client: Client, lines: list[bytes], *, is_earlier: bool) -> Pushed:
+        """Store lines. Those of an earlier program come first, before the call of ``begin``."""
+
+
 class Sender(threading.Thread):
     """Sends batches in their order. While the service does not respond, they go to the disk.
 
     A batch on the disk is sent before every later one, so that the newest value is stored last.
-    ``connect`` returns a client with the given options, and ``store`` stores lines with it. The
-    ``producer`` is the program that makes the items, in the words of a message.
+    ``connect`` returns a client with the given options. The ``producer`` is the program that makes
+    the items, in the words of a message.
     """
 
     def __init__(
@@ -125,7 +135,7 @@ class Sender(threading.Thread):
         events: Events,
         *,
         connect: Callable[..., Client],
-        store: Callable[[Client, list[bytes]], Pushed],
+        target: Target,
         max_retries: int,
         close_seconds: float,
         producer: str,
@@ -136,12 +146,13 @@ class Sender(threading.Thread):
         self._rejected = rejected
         self._events = events
         self._connect = connect
-        self._store = store
+        self._target = target
         self._close_seconds = close_seconds
         self._producer = producer
         # This thread retries requests itself, because a client that waits cannot be stopped.
         self._client = connect(timeout=_TIMEOUT, max_retries=0)
         self._outage = Outage(max_retries)
+        self._has_begun = False
         self.is_disk_failing = False
         """True if the last batch could not be written to the disk."""
 
@@ -180,6 +191,9 @@ class Sender(threading.Thread):
         wait = self._outage.seconds_to_wait()
         if wait > 0:
             return self._wait_for_retry(wait)
+        if not self._has_begun and self._spool.earlier == 0:
+            self._has_begun = self._try(self._target.begin)
+            return True
         if len(self._spool) > 0:
             self._send_spooled()
             return True
@@ -219,23 +233,25 @@ class Sender(threading.Thread):
         return True
 
     def _send_spooled(self) -> None:
+        is_earlier = self._spool.earlier > 0
         lines = self._spool.read_first()
-        if lines is not None and self._send(lines):
+        if lines is not None and self._send(lines, is_earlier=is_earlier):
             self._spool.remove_first()
             self._events.add("sent_from_spool", len(lines))
             if len(self._spool) == 0:
                 logger.info("The items on disk are stored")
 
-    def _send(self, lines: list[bytes]) -> bool:
+    def _send(self, lines: list[bytes], *, is_earlier: bool = False) -> bool:
         """Send lines. Return False if that fails."""
+        return self._try(lambda client: self._push(client, lines, is_earlier))
+
+    def _try(self, action: Callable[[Client], None]) -> bool:
+        """Do something at the service. Return False if that fails."""
         if self._outage.is_retrying:
             self._events.add("retries", 1)
         try:
             with self._open_client() as client:
-                self._push(client, lines)
-        except PushFailed as error:
-            self._note_report(error.report, lines)
-            self._note_failure(error.cause or error)
+                action(client)
         except Exception as error:
             self._note_failure(error)
         else:
@@ -253,8 +269,12 @@ class Sender(threading.Thread):
         with self._connect(timeout=timeout, max_retries=0) as client:
             yield client
 
-    def _push(self, client: Client, lines: list[bytes]) -> None:
-        report, rejected = self._store(client, lines)
+    def _push(self, client: Client, lines: list[bytes], is_earlier: bool) -> None:
+        try:
+            report, rejected = self._target.store(client, lines, is_earlier=is_earlier)
+        except PushFailed as error:
+            self._note_report(error.report, lines)
+            raise (error.cause or error) from None
         self._note_report(report, lines)
         if rejected:
             self._keep_rejected(rejected)
@@ -339,13 +359,15 @@ class Pushed(NamedTuple):
     """Every line that is not stored because it is invalid, in their order."""
 
 
-def push_lines(client: Client, group: str, lines: Sequence[bytes]) -> Pushed:
+def push_lines(
+    client: Client, group: str, lines: Sequence[bytes], run_id: str | None = None
+) -> Pushed:
     """Store lines, and find out which the service rejects.
 
     A response explains only the first 100 errors. The other lines are sent again, until all
     rejected ones are known. What is stored already does not change.
     """
-    first = report = client.push(group, lines, on_error="skip")
+    first = report = client.push(group, lines, on_error="skip", run_id=run_id)
     rejected: set[int] = set()
     sent: Sequence[int] = range(len(lines))  # positions of the lines of the last request
     while report.skipped:
@@ -356,7 +378,8 @@ def push_lines(client: Client, group: str, lines: Sequence[bytes]) -> Pushed:
         if len(known) >= report.skipped:
             break
         sent = [position for position in sent if position not in known]
-        report = client.push(group, [lines[position] for position in sent], on_error="skip")
+        left = [lines[position] for position in sent]
+        report = client.push(group, left, on_error="skip", run_id=run_id)
     return Pushed(first, [lines[position] for position in sorted(rejected)])
 
 

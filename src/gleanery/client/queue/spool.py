@@ -52,6 +52,8 @@ class Spool:
         self._locked: list[_LockedFolder] = []
         self._own: Path | None = None
         self._batches: deque[Path] = deque()
+        self.earlier = 0
+        """Number of batches that are left of earlier runs. They are the first ones."""
         self._last = 0
         self._take_earlier()
 
@@ -74,7 +76,7 @@ class Spool:
     def remove_first(self) -> None:
         """Remove the first batch, because it is stored."""
         with self._writing:
-            self._batches.popleft().unlink(missing_ok=True)
+            self._take_first().unlink(missing_ok=True)
 
     def append(self, lines: Iterable[bytes]) -> None:
         """Write a batch. It is on the disk, or not there at all. Raise OSError if it fails."""
@@ -117,7 +119,11 @@ class Spool:
             error,
             path.name,
         )
-        self._batches.popleft()
+        self._take_first()
+
+    def _take_first(self) -> Path:
+        self.earlier = max(self.earlier - 1, 0)
+        return self._batches.popleft()
 
     def _take_earlier(self) -> None:
         paths = [
@@ -128,6 +134,7 @@ class Spool:
             if path.stem.isdecimal()
         ]
         self._batches.extend(sorted(paths, key=lambda path: path.name))
+        self.earlier = len(self._batches)
         if self._batches:
             self._last = int(self._batches[-1].stem)
 

@@ -1,0 +1,385 @@
+"""Runs with the client: their start and end, what they count, and exceptions inside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from gleanery import AsyncClient, Client
+from gleanery.client import (
+    Conflict,
+    Deletion,
+    Forbidden,
+    Invalid,
+    MissingSettings,
+    NotFound,
+    PushFailed,
+    RunRecord,
+)
+from tests.support.forwarder import Forwarder
+from tests.support.service import Service
+
+
+def _items(*numbers: int) -> list[dict[str, Any]]:
+    return [{"url": f"https://shop.example/{n}", "price": n} for n in numbers]
+
+
+def _only_run(client: Client, **filters: Any) -> RunRecord:
+    [run] = client.runs("prices", **filters)
+    return run
+
+
+def _raise_in_run(client: Client, error: BaseException) -> None:
+    with client.run("prices", job_id="shop") as run:
+        run.push(_items(1))
+        raise error
+
+
+def _complete(client: Client, *numbers: int) -> RunRecord:
+    with client.run("prices", job_id="shop") as run:
+        run.push(_items(*numbers))
+    return run.record
+
+
+# --- the context --------------------------------------------------------------------------------
+
+
+def test_leaving_a_run_finishes_it_as_complete(gleanery: Client) -> None:
+    with gleanery.run("prices", job_id="shop", labels={"country": "DE"}) as run:
+        assert _only_run(gleanery).status == "running"
+        assert run.push(_items(1, 2)).created == 2
+    record = _only_run(gleanery)
+    assert record == run.record == gleanery.get_run("prices", run.run_id)
+    assert (record.status, record.message, record.is_implicit) == ("complete", None, False)
+    assert (record.group_id, record.job_id, record.labels) == ("prices", "shop", {"country": "DE"})
+    assert record.finish_date is not None
+    assert record.start_date <= record.finish_date
+    assert (record.counts.created, record.counts.outputs) == (2, 2)
+    assert (record.comparison, record.removal, record.removable) == ("done", None, 0)
+
+
+def test_an_empty_run_is_a_run(gleanery: Client) -> None:
+    _complete(gleanery, 1, 2)
+    record = _complete(gleanery)
+    assert (record.counts.outputs, record.counts.missing) == (0, 2)
+
+
+def test_a_push_of_a_run_has_the_options_of_a_push(gleanery: Client) -> None:
+    seen: list[int] = []
+    items = [{"page": f"https://shop.example/{n}", "sku": n} for n in range(5)]
+    with gleanery.run("prices", job_id="shop") as run:
+        report = run.push(
+            [*items, {"sku": 6}],
+            url_field="page",
+            key_field="sku",
+            batch_size=2,
+            max_batch_bytes=1000,
+            on_error="skip",
+            on_progress=lambda report: seen.append(report.items),
+        )
+    assert (report.created, report.skipped, seen) == (5, 1, [2, 4, 6])
+    assert (run.record.counts.created, run.record.counts.rejected) == (5, 1)
+    assert (run.record.status, run.record.message) == (
+        "partial",
+        "Invalid items were left out: 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (LookupError("the site has changed"), "LookupError: the site has changed"),
+        (ValueError(), "ValueError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SystemExit(3), "SystemExit: 3"),
+        (RuntimeError("lone \ud800 and \0"), "RuntimeError: lone ? and ?"),
+        (RuntimeError("x" * 3000), f"RuntimeError: {'x' * 1985}…"),
+    ],
+)
+def test_an_exception_finishes_a_run_as_failed(
+    gleanery: Client, error: BaseException, message: str
+) -> None:
+    with pytest.raises(type(error)) as raised:
+        _raise_in_run(gleanery, error)
+    assert raised.value is error
+    record = _only_run(gleanery)
+    assert (record.status, record.message, record.counts.created) == ("failed", message, 1)
+
+
+def test_an_exception_without_a_text_has_its_type(gleanery: Client) -> None:
+    class Faulty(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    with pytest.raises(Faulty):
+        _raise_in_run(gleanery, Faulty())
+    assert _only_run(gleanery).message == "Faulty"
+
+
+def test_a_run_that_is_finished_early_stays_as_it_is(gleanery: Client) -> None:
+    with gleanery.run("prices", job_id="shop") as run:
+        run.push(_items(1))
+        record = run.finish("partial", "the last page was blocked")
+    assert _only_run(gleanery) == record
+    assert (record.status, record.message) == ("partial", "the last page was blocked")
+
+
+def test_an_exception_after_the_end_of_a_run_does_not_change_it(gleanery: Client) -> None:
+    def scrape() -> None:
+        with gleanery.run("prices", job_id="shop") as run:
+            run.finish(message="y" * 3000)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        scrape()
+    newest = next(iter(gleanery.runs("prices")))
+    assert (newest.status, newest.message) == ("complete", "y" * 1999 + "…")
+
+
+def test_a_failure_to_finish_does_not_hide_the_exception(
+    gleanery: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def scrape() -> None:
+        with gleanery.run("prices", job_id="shop") as run:
+            gleanery.finish_run("prices", run.run_id, "partial")
+            raise LookupError("original")
+
+    with pytest.raises(LookupError, match="original"):
+        scrape()
+    [warning] = [row for row in caplog.records if row.levelno == logging.WARNING]
+    record = _only_run(gleanery)
+    assert record.status == "partial"
+    assert record.run_id in warning.getMessage()
+    assert "partial" in warning.getMessage()
+
+
+def test_a_failure_to_finish_a_complete_run_is_raised(gleanery: Client) -> None:
+    with pytest.raises(Conflict, match="partial"), gleanery.run("prices", job_id="shop") as run:
+        gleanery.finish_run("prices", run.run_id, "partial")
+
+
+def test_a_run_that_cannot_start_is_an_error(gleanery: Client) -> None:
+    with pytest.raises(Invalid, match="labels"), gleanery.run("p", job_id="j", labels={"": "x"}):
+        pytest.fail("the block must not run")
+    run = gleanery.run("prices", job_id="shop")
+    with pytest.raises(RuntimeError, match="with statement"):
+        _ = run.run_id
+    with run, pytest.raises(RuntimeError, match="used once"):
+        run.__enter__()
+
+
+def test_an_item_at_fault_fails_the_run(gleanery: Client) -> None:
+    with pytest.raises(PushFailed), gleanery.run("prices", job_id="shop") as run:
+        run.push([*_items(1), {"price": 2}])
+    record = _only_run(gleanery)
+    assert (record.status, record.counts.outputs, record.counts.rejected) == ("failed", 0, 1)
+    assert record.message is not None
+    assert record.message.startswith("PushFailed: item 1: url: is missing")
+
+
+def test_ctrl_c_during_a_request_finishes_the_run(service: Service) -> None:
+    forwarder = Forwarder(("127.0.0.1", int(service.url.rpartition(":")[2])))
+    forwarder.start()
+
+    def interrupt(main: int) -> None:
+        forwarder.withholds.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+        forwarder.thaw()
+
+    def scrape(client: Client) -> None:
+        with client.run("prices", job_id="shop") as run:
+            forwarder.freeze()
+            thread.start()
+            run.push(_items(1))
+
+    thread = threading.Thread(target=interrupt, args=(threading.get_ident(),))
+    with Client(f"http://127.0.0.1:{forwarder.port}", service.token()) as client:
+        with pytest.raises(KeyboardInterrupt):
+            scrape(client)
+        thread.join()
+        record = _only_run(client)
+        assert (record.status, record.message) == ("failed", "KeyboardInterrupt")
+    forwarder.stop()
+
+
+# --- retries ------------------------------------------------------------------------------------
+
+
+class _LosesResponses(httpx2.BaseTransport):
+    """Passes requests on to the service, and loses the first response to each of them."""
+
+    def __init__(self) -> None:
+        self._inner = httpx2.HTTPTransport(verify=False)
+        self._seen: set[tuple[str, bytes]] = set()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.url = request.url.copy_with(host="127.0.0.1")
+        key = (str(request.url), request.read())
+        response = self._inner.handle_request(request)
+        if key in self._seen:
+            return response
+        self._seen.add(key)
+        response.read()
+        raise httpx2.ReadError("connection reset")
+
+
+@pytest.fixture
+def unreliable(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr("gleanery.client._sync.requester.sleep", lambda _: None)
+    with httpx2.Client(transport=_LosesResponses()) as http_client:
+        yield Client(service.url, service.token(), http_client=http_client)
+
+
+def test_a_run_counts_once_what_is_sent_twice(unreliable: Client) -> None:
+    with unreliable.run("prices", job_id="shop") as run:
+        report = run.push(_items(*range(10)), batch_size=4)
+    assert (report.created, report.retries) == (10, 3)
+    record = _only_run(unreliable)
+    assert (record.status, record.counts.created, record.counts.unchanged) == ("complete", 10, 0)
+    assert run.record == record
+
+
+# --- single calls -------------------------------------------------------------------------------
+
+
+def test_workers_share_a_run(gleanery: Client) -> None:
+    run_id = gleanery.start_run("prices", "shop").run_id
+
+    def work(number: int) -> None:
+        items = _items(number, number + 1)
+        gleanery.push("prices", items, job_id="shop", run_id=run_id)
+
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(work, range(20))]
+    outputs = [{"job_id": "shop", "source_url": "https://a.example/", "data": {}}]
+    gleanery.push("prices", outputs, run_id=run_id)
+    record = gleanery.finish_run("prices", run_id, "complete", "all of them")
+    assert (record.counts.created, record.message) == (22, "all of them")
+    assert gleanery.finish_run("prices", run_id, "complete") == record
+    with pytest.raises(PushFailed, match="This run has ended: complete"):
+        gleanery.push("prices", _items(1), job_id="shop", run_id=run_id)
+
+
+def test_runs_are_listed_newest_first(gleanery: Client) -> None:
+    made = [gleanery.start_run("prices", f"job-{n % 2}") for n in range(5)]
+    gleanery.finish_run("prices", made[0].run_id, "failed")
+    listed = [run.run_id for run in gleanery.runs("prices", page_size=2)]
+    assert listed == [run.run_id for run in reversed(made)]
+    assert len(list(gleanery.runs("prices", page_size=2).raw())) == 5
+    assert [*gleanery.runs("prices", job_id="job-1")] == [made[3], made[1]]
+    assert _only_run(gleanery, status="failed").run_id == made[0].run_id
+    pager = gleanery.runs("prices", page_size=2, limit=2)
+    assert [*pager] == [made[4], made[3]]
+    assert [*gleanery.runs("prices", cursor=pager.cursor)][:2] == [made[2], made[1]]
+    with pytest.raises(NotFound):
+        list(gleanery.runs("unknown"))
+    with pytest.raises(NotFound):
+        gleanery.get_run("prices", "unknown")
+
+
+def test_pushes_without_a_run_belong_to_an_implicit_one(gleanery: Client) -> None:
+    gleanery.push("prices", _items(1), job_id="shop")
+    record = _only_run(gleanery)
+    assert (record.is_implicit, record.status, record.counts.created) == (True, "running", 1)
+
+
+# --- missing outputs ----------------------------------------------------------------------------
+
+
+def test_missing_outputs_are_found_and_removed(gleanery: Client) -> None:
+    group = gleanery.set_group("prices", missing={"after_runs": 2}, run_timeout_minutes=60)
+    assert (group.run_timeout_minutes, group.missing) == (60, MissingSettings(after_runs=2))
+    _complete(gleanery, 1, 2, 3, 4)
+    assert _complete(gleanery, 1, 2, 3).counts.missing == 1
+    [missing] = gleanery.outputs("prices", missing=True)
+    assert missing.data["price"] == 4
+    record = _complete(gleanery, 1, 2, 3)
+    assert (record.removal, record.counts.removed) == ("done", 1)
+    assert [*gleanery.outputs("prices", missing=True)] == []
+    deletions = [one for one in gleanery.changes("prices") if isinstance(one, Deletion)]
+    assert [(one.output_id, one.reason) for one in deletions] == [(missing.output_id, "missing")]
+    gleanery.delete_output("prices", next(iter(gleanery.outputs("prices"))).output_id)
+    deletion = [*gleanery.changes("prices")][-1]
+    assert isinstance(deletion, Deletion)
+    assert deletion.reason is None
+
+
+def test_missing_outputs_are_exported(gleanery: Client, tmp_path: Any) -> None:
+    _complete(gleanery, 1, 2, 3)
+    _complete(gleanery, 1)
+    report = gleanery.export("prices", tmp_path / "missing.jsonl", missing=True)
+    assert report.rows == 2
+    with pytest.raises(Invalid, match="missing"):
+        list(gleanery.outputs("prices", missing=True, view="approved"))
+
+
+@pytest.mark.parametrize(
+    ("decision", "removal", "left"), [("remove", "done", 1), ("keep", "kept", 3)]
+)
+def test_a_held_removal_is_decided(
+    gleanery: Client, decision: Any, removal: str, left: int
+) -> None:
+    gleanery.set_group("prices", missing=MissingSettings(after_runs=1, max_share=0.5))
+    _complete(gleanery, 1, 2, 3)
+    held = _complete(gleanery, 1)
+    assert (held.removal, held.removable) == ("held", 2)
+    decided = gleanery.decide_removal("prices", held.run_id, decision)
+    assert decided.removal == removal
+    assert len([*gleanery.outputs("prices")]) == left
+    assert gleanery.decide_removal("prices", held.run_id, decision) == decided
+
+
+def test_a_removal_is_decided_with_the_scope_of_reviews(gleanery: Client, service: Service) -> None:
+    token = service.token(scopes=frozenset({"outputs:read", "outputs:write"}))
+    with Client(service.url, token) as writer:
+        record = _complete(writer, 1)
+        with pytest.raises(Forbidden, match="reviews:write"):
+            writer.decide_removal("prices", record.run_id, "keep")
+
+
+# --- the asynchronous client --------------------------------------------------------------------
+
+
+def test_the_asynchronous_client_has_runs(service: Service) -> None:
+    async def use() -> None:
+        async with AsyncClient(service.url, service.token()) as client:
+            async with client.run("prices", job_id="shop") as run:
+                await run.push(_items(1, 2))
+            assert [one async for one in client.runs("prices")] == [run.record]
+            assert (run.record.status, run.record.counts.created) == ("complete", 2)
+            with pytest.raises(LookupError):
+                async with client.run("prices", job_id="shop") as run:
+                    raise LookupError("no page")
+            assert await client.get_run("prices", run.run_id) == run.record
+            assert (run.record.status, run.record.message) == ("failed", "LookupError: no page")
+
+    asyncio.run(use())
+
+
+def test_a_run_of_a_cancelled_task_has_failed(service: Service) -> None:
+    async def use() -> None:
+        async with AsyncClient(service.url, service.token()) as client:
+            is_inside = asyncio.Event()
+
+            async def scrape() -> None:
+                async with client.run("prices", job_id="shop"):
+                    is_inside.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(scrape())
+            await is_inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            [record] = [one async for one in client.runs("prices")]
+            assert (record.status, record.message) == ("failed", "CancelledError")
+
+    asyncio.run(use())
