@@ -609,6 +609,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
         [item] = client.items("group")
         link = item["files"][0]["blob_url"]
         review = client.post("/v1/reviews/group", json={"job_id": "j", "status": "pending"}).json()
+        run = client.post("/v1/runs/group", json={"job_id": "j"}).json()
         special = {
             "/v1/reviews/{group_id}/sample": "/v1/reviews/group/sample?job_id=j&seed=a",
             "/v1/files": "/v1/files?source_url=u",
@@ -621,6 +622,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
                 path = path.replace("{group_id}", "group").replace("{id}", id_)
                 path = path.replace("{output_id}", item["output_id"])
                 path = path.replace("{review_id}", review["review_id"])
+                path = path.replace("{run_id}", run["run_id"])
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (got.status_code, b"")
                 assert got.status_code == (307 if operation.path == "/" else 200)

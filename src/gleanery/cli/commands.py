@@ -31,6 +31,7 @@ DATA_COMMANDS = {
         "push",
         "Store the items of a file, or of a pipe, in a group. Items that are stored already stay.",
     ),
+    "run": Row("runs", "Start, finish, list and show runs of jobs, and run a program in one."),
     "pull": Row(
         "pull", "Write all changes of a group into files. Run it again to get only the new ones."
     ),

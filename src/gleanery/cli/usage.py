@@ -15,6 +15,7 @@ from gleanery.common.settings import table
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """Typer's error for a wrong command line; Typer does not export its name."""
+_RUN_PROGRAMS = {("sessions", "lease"), ("run", "exec")}
 _COMMAND = re.compile(r"No such command (['\"])(.*?)\1")
 _TYPES = {"int": "a whole number", "float": "a number", "boolean": "true or false"}
 _PATHS = (
@@ -27,9 +28,9 @@ _PATHS = (
 def check_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Raise SettingsError if an argument is empty, or an argument or variable is not UTF-8.
 
-    What follows ``--`` belongs to the program that ``gleanery sessions lease`` runs.
+    What follows ``--`` belongs to the program that some commands run.
     """
-    if list(arguments[:2]) == ["sessions", "lease"] and "--" in arguments:
+    if tuple(arguments[:2]) in _RUN_PROGRAMS and "--" in arguments:
         arguments = arguments[: arguments.index("--")]
     for number, argument in enumerate(arguments, 1):
         _check_utf8(f"Argument {number}", argument)

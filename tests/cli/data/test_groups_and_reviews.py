@@ -42,9 +42,9 @@ def test_fields_are_shown_for_people_and_for_scripts(gleanery: CommandLine, stor
     [title, row] = gleanery("fields", "shop-prices", "--job", "uk").stdout.splitlines()
     assert title.split() == ["Field", "Filled", "Kinds", "Range", "Length", "Drift"]
     assert row.split() == ["n", "100.0%", "integer", "3", "0", "to", "2"]
-    [title, row] = gleanery("fields", "shop-prices", "--scrapes").stdout.splitlines()
-    assert title.split() == ["Job", "Started", "Last", "seen", "Outputs", "Least", "filled"]
-    assert [row.split()[at] for at in (0, -3, -2, -1)] == ["uk", "3", "n", "100%"]
+    [title, row] = gleanery("fields", "shop-prices", "--runs").stdout.splitlines()
+    assert title.split() == ["Job", "Start", "Status", "Outputs", "Least", "filled"]
+    assert [row.split()[at] for at in (0, -4, -3, -2, -1)] == ["uk", "running", "3", "n", "100%"]
     shown = json.loads(gleanery("fields", "shop-prices", "--json").stdout)
     assert shown == stored.get("/v1/groups/shop-prices/fields").json()
     missing = gleanery("fields", "shop-prices", "--job", "fr")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         FieldStatistics,
         Group,
         Job,
-        Scrape,
+        RunFields,
         Version,
     )
 
@@ -107,7 +107,7 @@ def _job_row(job: Job) -> tuple[str, ...]:
     examples=(
         "gleanery fields shop-prices",
         "gleanery fields shop-prices --job catalogue-uk",
-        "gleanery fields shop-prices --scrapes",
+        "gleanery fields shop-prices --runs",
         "gleanery fields shop-prices --json | jq .schema",
     ),
 )
@@ -116,8 +116,8 @@ def fields(
     job: Annotated[
         str | None, typer.Option("--job", metavar="JOB", help="Only the outputs of this job.")
     ] = None,
-    scrapes: Annotated[
-        bool, typer.Option("--scrapes", help="Show the newest scrapes instead of the fields.")
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Show the newest runs instead of the fields.")
     ] = False,
     as_json: AsJson = False,
     url: Url = None,
@@ -125,17 +125,17 @@ def fields(
 ) -> None:
     """Show how often each field is filled, with which values, and where that has changed.
 
-    The column Drift shows the usual share and that of the newest scrape, if they differ clearly.
-    The JSON also has the newest scrapes and a suggested JSON Schema.
+    The column Drift shows the usual share and that of the newest run, if they differ clearly.
+    The JSON also has the newest runs and a suggested JSON Schema.
     """
     with open_client(url, token_file) as client, known_group(client, group):
         found = client.fields(group, job)
     if as_json:
         print_json(found)
-    elif scrapes:
+    elif runs:
         print_rows(
-            ("Job", "Started", "Last seen", "Outputs", "Least filled"),
-            (_scrape_row(scrape) for scrape in found.scrapes),
+            ("Job", "Start", "Status", "Outputs", "Least filled"),
+            (_run_row(run) for run in found.runs),
             empty=_NO_FIELD,
         )
     else:
@@ -146,11 +146,10 @@ def fields(
         )
 
 
-def _scrape_row(scrape: Scrape) -> tuple[str, ...]:
-    least = sorted(scrape.fields, key=lambda field: field.fill_rate)[:_LEAST_FILLED]
+def _run_row(run: RunFields) -> tuple[str, ...]:
+    least = sorted(run.fields, key=lambda field: field.fill_rate)[:_LEAST_FILLED]
     rates = ", ".join(f"{field.path} {field.fill_rate:.0%}" for field in least)
-    dates = show_date(scrape.started), show_date(scrape.last_seen)
-    return scrape.job_id, *dates, str(scrape.outputs), rates
+    return run.job_id, show_date(run.start_date), run.status, str(run.outputs), rates
 
 
 def _field_row(field: FieldStatistics, drift: list[Drift]) -> tuple[str, ...]:

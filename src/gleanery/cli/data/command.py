@@ -71,6 +71,8 @@ _OPTION_OF_MEMBER = {
     "findings": "--finding",
     "as_of": "--as-of",
     "at": "--at",
+    "labels": "--label",
+    "status": "--status",
 }
 """Options of commands for members and parameters of a request."""
 _PARAMETER = re.compile(rf"\bgive ({'|'.join(_OPTIONS)})(?!\w)")
@@ -200,8 +202,10 @@ def _describe(detail: ErrorDetail) -> str:
     is_given = detail.loc and detail.loc[0] in ("path", "query", "body")
     if not is_given or not detail.loc[1:]:
         return detail.msg
-    _, name, *inner = detail.loc
+    place, name, *inner = detail.loc
     option = _OPTION_OF_MEMBER.get(name)
+    if name == "run_id":
+        option = "RUN_ID" if place == "path" else "--run"
     if option is None:
         return f"{'.'.join(detail.loc[1:])}: {detail.msg}"
     number = f" (number {int(inner[0]) + 1})" if inner and inner[0].isdecimal() else ""

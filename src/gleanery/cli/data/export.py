@@ -132,6 +132,14 @@ def export(
             help="Only outputs that are not approved now.",
         ),
     ] = False,
+    missing: Annotated[
+        bool,
+        typer.Option(
+            "--missing",
+            rich_help_panel=_FILTERS,
+            help="Only outputs that the last complete run of their job did not send.",
+        ),
+    ] = False,
     view: Annotated[
         Literal["full", "approved"] | None,
         typer.Option(
@@ -200,6 +208,8 @@ def export(
     if view == "approved" and (approved or not_approved):
         option = "--approved" if approved else "--not-approved"
         raise UserError(f"--view approved has only approved versions: leave out {option}")
+    if view == "approved" and missing:
+        raise UserError("--missing is about outputs as they are now: leave out --view approved")
     if resume and not _is_file(target):
         raise UserError("Only an export to a file can continue: leave out --resume")
     filters: OutputFilters = {
@@ -210,6 +220,7 @@ def export(
         "region": region,
         "approved": approved if approved or not_approved else None,
         "view": view if view == "approved" else None,
+        "missing": True if missing else None,
     }
     form = {
         "format": chosen,

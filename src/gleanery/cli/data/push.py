@@ -18,6 +18,7 @@ from gleanery.cli.data.command import (
     data_command,
     join_sentences,
     print_json,
+    printable,
     to_failure,
 )
 from gleanery.cli.data.connection import TokenFile, Url, open_client
@@ -30,8 +31,16 @@ from gleanery.cli.data.item_sources import (
     open_items,
 )
 from gleanery.cli.data.progress import Progress, Quiet
+from gleanery.cli.data.started_runs import (
+    Labels,
+    StartedRun,
+    describe_run,
+    parse_labels,
+)
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
+from gleanery.client.errors import Conflict, NotFound
 from gleanery.client.pushes import ItemError, PushFailed, PushReport
+from gleanery.client.runs import describe_error, run_of_environment
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -41,6 +50,7 @@ app = typer.Typer()
 _SHOWN_PROBLEMS = 5
 _SHOWN_NUMBERS = 10
 _BARE_ITEM = "bare_item"  # type of an error of the service
+_RUN = ("query", "run_id")  # place of an error of the service
 
 
 @data_command(
@@ -49,6 +59,7 @@ _BARE_ITEM = "bare_item"  # type of an error of the service
     examples=(
         "gleanery push shop-prices items.jsonl --job shop.example",
         "gleanery push shop-prices items.csv.gz --job shop.example --key-field sku",
+        "gleanery push shop-prices items.jsonl --job shop.example --complete",
         "scraper | gleanery push shop-prices --job shop.example --on-error skip",
     ),
 )
@@ -92,6 +103,24 @@ def push(
     skip: Annotated[
         int, typer.Option("--skip", metavar="N", min=0, help="Leave out the first N items.")
     ] = 0,
+    complete: Annotated[
+        bool,
+        typer.Option(
+            "--complete",
+            help="The input is a whole run of the job: outputs of the job that it does not have "
+            "are missing.",
+        ),
+    ] = False,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN_ID",
+            help="Run that the items belong to. Default: GLEANERY_RUN_ID, as gleanery run exec "
+            "sets it, if its group and job are the same.",
+        ),
+    ] = None,
+    labels: Labels = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     url: Url = None,
@@ -102,25 +131,67 @@ def push(
     A file can be compressed with gzip or zstd. In CSV the first line is the names of the columns,
     and every value is text. Items of a slow pipe are stored after 5 seconds at the latest. After
     Ctrl-C or a failure, the command says how to continue.
+
+    With --complete, the command starts a run of the job and finishes it: as complete, as partial
+    if items were left out, or as failed. An empty file is an empty run. Without --complete, it is
+    recorded as a partial one.
     """
     file = _require_input(file, token_file)
     format_ = format_ or detect_format(file)  # type: ignore[assignment]
     if format_ == "csv" and job is None:
         raise UserError("CSV has no whole outputs: give --job")
-    options = {"job_id": job, "url_field": url_field, "key_field": key_field, "on_error": on_error}
+    run_of_parent = run_of_environment(group, job) if run_id is None else None
+    if complete:
+        _check_complete(job, run_id, run_of_parent, skip)
+    elif labels:
+        raise UserError("--label is of a new run: give --complete, or leave out --label")
+    options = {
+        "job_id": job,
+        "url_field": url_field,
+        "key_field": key_field,
+        "on_error": on_error,
+        "run_id": run_id or run_of_parent,
+    }
     with (
         open_input(file) as source,
         Progress("Pushed", "item", total_bytes=source.size, is_quiet=quiet) as progress,
         open_client(url, token_file, progress) as client,
     ):
-        items = open_items(source, str(format_))
-        work = _Push(client, group, source, items, skip, progress)
+        work = _Push(client, group, source, str(format_), skip, progress)
         try:
-            work.run(options)
+            if complete:
+                work.run_complete(str(job), parse_labels(labels), options)
+            else:
+                work.run(options)
+                if job is not None and options["run_id"] is None and not skip:
+                    work.record_if_empty(job)
         finally:
             if as_json:
                 print_json(work.result())
-        progress.summarize(work.summary())
+        work.summarize()
+
+
+def _check_complete(
+    job: str | None, run_id: str | None, run_of_parent: str | None, skip: int
+) -> None:
+    """Raise UserError if the options of a complete run contradict each other."""
+    if job is None:
+        raise UserError("--complete starts a run of one job: give --job")
+    if run_id is not None:
+        raise UserError(
+            "--complete starts a new run: leave it out, and finish the run of --run with gleanery "
+            "run finish"
+        )
+    if run_of_parent is not None:
+        raise UserError(
+            "This command is in a run already, which gleanery run exec finishes: leave out "
+            "--complete"
+        )
+    if skip:
+        raise UserError(
+            "A complete run has all items, so that none of them is missing: leave out --skip. "
+            "Items that are stored already stay"
+        )
 
 
 def _require_input(file: str | None, token_file: str | None) -> str:
@@ -135,32 +206,100 @@ def _require_input(file: str | None, token_file: str | None) -> str:
 class _Push:
     """Pushes the items of a file, and names them by their lines."""
 
+    _items: ItemFile
+    """Opened when the push begins: a pipe can wait for its first bytes."""
+
     def __init__(
         self,
         client: Client,
         group: str,
         source: Input,
-        items: ItemFile,
+        format_: str,
         skip: int,
         progress: Progress,
     ) -> None:
         self._client = client
         self._group = group
         self._source = source
-        self._items = items
+        self._format = format_
         self._skip = skip
         self._progress = progress
         self._report = PushReport()
         self._errors: list[dict[str, Any]] = []
+        self._run: StartedRun | None = None
+        self._reason = ""
+        """Why the push has failed, without what is stored."""
+
+    @property
+    def _has_items(self) -> bool:
+        """Return True if there was an item so far. The report counts blank lines as items."""
+        report = self._report
+        return bool(report.created + report.updated + report.unchanged + report.skipped)
+
+    @property
+    def _is_pipe(self) -> bool:
+        return self._source.size is None
 
     def run(self, options: dict[str, Any]) -> None:
         """Store all items. Raise CommandFailed with what is stored, and how to continue."""
+        with StopSignals(second_ends=self._is_pipe) as signals:
+            self._store(options, signals)
+
+    def record_if_empty(self, job: str) -> None:
+        """Record a run of a push without an item, so that it leaves a trace.
+
+        It is partial: nobody has said that the job has no outputs any more.
+        """
+        if not self._has_items:
+            self._run = StartedRun(self._client, self._group, job, None)
+            self._run.finish("partial", "There was no item to push")
+
+    def run_complete(
+        self, job: str, labels: dict[str, str] | None, options: dict[str, Any]
+    ) -> None:
+        """Store all items in a new run, and finish it, even if that fails or is stopped.
+
+        A second Ctrl-C ends the command, although the run is not finished.
+        """
+        with StopSignals(second_ends=True) as signals:
+            run = self._run = StartedRun(self._client, self._group, job, labels)
+            try:
+                self._store({**options, "run_id": run.run_id}, signals)
+            except BaseException as error:
+                self._fail_run(run, self._reason or describe_error(error))
+                raise
+            try:
+                self._finish_run(run)
+            except Stopped as stop:
+                message = "interrupted. All items are stored, but the run is not finished."
+                advice = run.advise("partial" if self._report.skipped else "complete")
+                raise CommandFailed(f"{message} {advice}", stop.status) from None
+
+    def _finish_run(self, run: StartedRun) -> None:
+        """Finish a run whose items are stored. The outputs of invalid items are not missing."""
+        skipped = self._report.skipped
+        if skipped:
+            run.finish("partial", f"Invalid items were left out: {skipped:,}")
+        else:
+            run.finish("complete")
+
+    def _fail_run(self, run: StartedRun, reason: str) -> None:
+        note = self._progress.note
         try:
-            if self._source.size is None:
-                self._push_pipe(options)
-            else:
-                with StopSignals() as signals, signals.allowed():
+            run.fail(reason, note)
+        except Stopped:
+            note(f"The run {run.run_id} is not finished. {run.advise('failed')}")
+        else:
+            note(printable(describe_run(run.record)))
+
+    def _store(self, options: dict[str, Any], signals: StopSignals) -> None:
+        try:
+            with signals.allowed():
+                self._items = open_items(self._source, self._format)
+                if not self._is_pipe:
                     self._push(self._rest(), options)
+            if self._is_pipe:
+                self._push_pipe(options, signals)
         except Stopped as stop:
             raise self._failure("interrupted", stop.status) from None
         except PushFailed as error:
@@ -170,16 +309,15 @@ class _Push:
             failure = to_failure(error)
             raise self._failure(str(failure), failure.status) from None
 
-    def _push_pipe(self, options: dict[str, Any]) -> None:
+    def _push_pipe(self, options: dict[str, Any], signals: StopSignals) -> None:
         """Push the items of a pipe. After a signal, those that were read are stored first."""
 
         def say_stop() -> None:
             self._progress.note("Storing the items that were read. Ctrl-C again ends at once.")
 
-        with StopSignals(second_ends=True) as signals:
-            self._push(PipeItems(self._rest(), signals, say_stop), options)
-            if signals.received is not None:
-                raise Stopped(signals.received)
+        self._push(PipeItems(self._rest(), signals, say_stop), options)
+        if signals.received is not None:
+            raise Stopped(signals.received)
 
     def _push(self, items: Iterable[Any], options: dict[str, Any]) -> None:
         self._report = self._client.push(self._group, items, on_progress=self._show, **options)
@@ -217,7 +355,11 @@ class _Push:
 
     def _to_failure(self, error: PushFailed) -> CommandFailed:
         if not error.errors:
-            failure = to_failure(error.cause or error)
+            cause = error.cause or error
+            if isinstance(cause, Conflict | NotFound) and cause.detail[0].loc == _RUN:
+                message = f"--run: {cause.detail[0].msg}"
+                return self._failure(message, USER_ERROR, can_continue=False)
+            failure = to_failure(cause)
             return self._failure(str(failure), failure.status)
         message = f"{self._list(error.errors)}. Correct this, or give --on-error skip"
         if all(each.type == _BARE_ITEM for each in error.errors):
@@ -241,12 +383,18 @@ class _Push:
         unit = self._items.unit if len(errors) == 1 else f"{self._items.unit}s"
         return f" (also {unit} {numbers}{f' and {more:,} more' if more > 0 else ''})"
 
-    def _failure(self, message: str, status: int) -> CommandFailed:
-        """Return a failure that says what is stored, and how to continue."""
+    def _failure(self, message: str, status: int, *, can_continue: bool = True) -> CommandFailed:
+        """Return a failure that says what is stored, and how to continue.
+
+        A run that has failed does not continue: the next one has all items.
+        """
+        self._reason = message
         done = self._skip + self._report.items
         stored = f"The first {done:,} items are stored" if done else "No item is stored"
         advice = f" To continue, run: {_resume_command(done)}"
-        if status == USER_ERROR and not self._report.items:
+        if self._run is not None:
+            advice = f" To start a new run with all items, run: {_resume_command(0)}"
+        if not can_continue or (status == USER_ERROR and not self._report.items):
             advice = ""
         return CommandFailed(join_sentences(message, f"{stored}.{advice}"), status)
 
@@ -255,7 +403,7 @@ class _Push:
     def result(self) -> dict[str, Any]:
         """Return the report for scripts."""
         report = self._report
-        return {
+        result = {
             "items": report.items,
             "created": report.created,
             "updated": report.updated,
@@ -264,14 +412,21 @@ class _Push:
             "retries": report.retries,
             "errors": self._errors,
         }
+        return result if self._run is None else {**result, "run": self._run.record}
 
-    def summary(self) -> str:
+    def summarize(self) -> None:
+        """Show the result for people. They may not expect that there was no item."""
         report = self._report
+        if not self._has_items:
+            recorded = "" if self._run is None else " An empty run is recorded."
+            self._progress.note(f"There is no item to push: nothing was sent.{recorded}")
         skipped = f", {report.skipped:,} skipped" if report.skipped else ""
-        return (
+        self._progress.summarize(
             f"to {self._group}: {report.created:,} new, {report.updated:,} updated, "
             f"{report.unchanged:,} unchanged{skipped}"
         )
+        if self._run is not None:
+            self._progress.note(printable(describe_run(self._run.record)))
 
 
 def _resume_command(skip: int) -> str:

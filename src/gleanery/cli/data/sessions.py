@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gleanery.cli.data import leased_command
+from gleanery.cli.data import leased_command, programs
 from gleanery.cli.data.command import (
     AsJson,
     CommandFailed,
@@ -400,7 +400,7 @@ def lease_session(
 
     Signals are passed on to the command. If the lease is lost, the command is stopped.
     """
-    leased_command.require_program(command)
+    programs.require_program(command)
     _require_format(format_)
     with _invalid_as_user_error(), open_client(url, token_file, is_long=True) as client:
         lease = client.session(domain, profile=profile).lease(seconds, holder=holder, wait=wait)
