@@ -6,7 +6,10 @@ import re
 import shlex
 import signal
 import subprocess
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,6 +18,7 @@ from tests.support.process import Running, environment, gleanery, gleanery_in_pr
 
 pytestmark = pytest.mark.thorough
 
+MISSING = {"job_id": "catalogue-de", "missing": "true", "limit": 100}
 TOKEN_LINE = re.compile(r"^export GLEANERY_TOKEN=\S+$", re.MULTILINE)
 
 
@@ -66,7 +70,7 @@ def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
         address = text.split(" at ", 1)[1].split()[0]
         running.wait_ready(address)
         curls = [line for line in text.splitlines() if line.startswith("curl")]
-        assert len(curls) == 10
+        assert len(curls) == 11
         for line in curls:
             answer = pasted(line, token)
             assert answer.status_code == 200, line
@@ -122,4 +126,33 @@ def test_sample_data_in_a_folder_is_created_once(tmp_path: Path) -> None:
             url = f"{address}/v1/outputs/news"
             page = httpx2.get(url, params={"limit": 1000}, headers=header).json()
             counts.append(len(page["items"]))
+            check_runs(f"{address}/v1", header)
     assert counts == [500, 500]
+
+
+def check_runs(url: str, header: dict[str, str]) -> None:
+    """Every kind of run is in the sample, at its time."""
+
+    def read(group: str, **query: Any) -> list[dict[str, Any]]:
+        page = httpx2.get(f"{url}/runs/{group}", params={"limit": 1000, **query}, headers=header)
+        found: list[dict[str, Any]] = page.json()["runs"]
+        return found
+
+    shop, homes, news = read("shop-prices"), read("property-listings"), read("news")
+    statuses = Counter(run["status"] for run in shop)
+    assert (statuses["partial"], statuses["failed"]) == (1, 1)
+    assert statuses["complete"] > 100
+    assert [run["message"] is not None for run in shop if run["status"] != "complete"] == [True] * 2
+    assert {run["status"] for run in news} == {"unknown"}
+    assert [run["job_id"] for run in shop if run["removal"] == "held"] == ["catalogue-br"]
+    assert [run["counts"]["removed"] for run in shop if run["removal"] == "done"] == [7]
+    missing = httpx2.get(f"{url}/outputs/shop-prices", params=MISSING, headers=header).json()
+    assert len(missing["items"]) == 4
+    sent = [run["counts"]["updated"] + run["counts"]["unchanged"] for run in homes]
+    assert sent.count(0) == 3  # an empty run; the first ones have created everything
+    assert 220 in sent  # half of the sales
+    now = datetime.now(UTC)
+    for run in (*shop, *homes, *news):
+        start, end = (datetime.fromisoformat(run[name]) for name in ("start_date", "finish_date"))
+        assert now - timedelta(days=34) < start <= end < now
+        assert end - start < timedelta(hours=1)

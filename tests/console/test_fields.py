@@ -42,8 +42,8 @@ def timed_client(
     service.stop()
 
 
-def scrape(client: Client, clock: Clock, filled: int, job: str = "job") -> None:
-    """A scrape of 100 outputs, of which some have a price."""
+def run(client: Client, clock: Clock, filled: int, job: str = "job") -> None:
+    """A run with 100 outputs, of which some have a price."""
     batch = [
         output(
             number,
@@ -57,24 +57,24 @@ def scrape(client: Client, clock: Clock, filled: int, job: str = "job") -> None:
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (NARROW, "dark")])
-def test_fill_rates_drift_and_scrapes_are_shown(
+def test_fill_rates_drift_and_runs_are_shown(
     size: Any, scheme: Any, browser: Browser, timed_client: tuple[Client, Clock]
 ) -> None:
     client, clock = timed_client
     for filled in (99, 100, 99, 99, 61):
-        scrape(client, clock, filled)
-    scrape(client, clock, 50, job="other <b>job")
+        run(client, clock, filled)
+    run(client, clock, 50, job="other <b>job")
     assert client.token is not None
     with console_page(browser, str(client.base_url), size, scheme) as console:
         console.sign_in(client.token)
         console.open("groups/group/fields?job_id=job")
         page = console.page
-        drift = "price: filled in 61 %, median of earlier scrapes 99 %"
+        drift = "price: filled in 61 %, median of earlier runs 99 %"
         expect(page.locator(".fields-drift")).to_contain_text(drift)
         row = page.get_by_role("row").filter(has_text="price")
         expect(row).to_contain_text("61 %")
         expect(row).to_contain_text("5.5")
-        chart = "Filled in the last 5 scrapes, oldest first: 99 %, 100 %, 99 %, 99 %, 61 %"
+        chart = "Filled in the last 5 runs, oldest first: 99 %, 100 %, 99 %, 99 %, 61 %"
         expect(row.get_by_role("img")).to_have_accessible_name(chart)
         assert console.violations() == []
         page.get_by_label("Job").select_option("other <b>job")

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gleanery.service.console import assets
+from tests.support.console_runs import send_run
 from tests.support.service import Client
 
 _PIXEL = base64.b64decode(
@@ -48,9 +49,28 @@ def store_sample(client: Client) -> dict[str, str]:
     sent_back = {"job_id": "daily", "status": "changes_requested", "findings": findings}
     _post(client, "/v1/reviews/shop", sent_back)
     client.store("news", *({**_product("hourly", n, file), "key": str(n)} for n in range(5)))
+    run_id = _store_runs(client, file)
     _store_sessions(client)
     client.store("shop", _product("daily", 1, file, price=1.25))  # so that the job waits again
-    return {"group": "shop", "job": "daily", "output": output_id, "domain": "shop.example"}
+    names = {"group": "shop", "job": "daily", "output": output_id, "run": run_id}
+    return names | {"domain": "shop.example"}
+
+
+def _store_runs(client: Client, file: str) -> str:
+    """Stores runs of every kind. Returns the id of one whose removal is held."""
+    settings = {"missing": {"after_runs": 1, "max_share": 0.2}}
+    assert client.put("/v1/groups/shop", json=settings).status_code == 200
+    products = [_product("outlet", number, file) for number in range(20)]
+    labels = {"country": "PT"}
+    for _ in range(3):
+        send_run(client, "shop", "outlet", products, labels=labels)
+    send_run(client, "shop", "outlet", products[:3], "failed", message="HTTP 403", labels=labels)
+    send_run(client, "shop", "outlet", [*products[:9], {}], "partial")
+    held = send_run(client, "shop", "outlet", products[:9], labels=labels)
+    assert held["removal"] == "held"
+    send_run(client, "shop", "empty", [])
+    client.post("/v1/runs/shop", json={"job_id": "outlet"})
+    return str(held["run_id"])
 
 
 def _product(job: str, number: int, file: str, price: float = 9.9) -> dict[str, Any]:

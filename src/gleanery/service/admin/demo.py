@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
 from gleanery.service.admin import sample
-from gleanery.service.admin.sample import Deletion, Event, Review, Sample, Scrape, first_repriced
+from gleanery.service.admin.sample import Event, Review, Run, Sample, Setup, first_repriced
 from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.observability.progress import StartProgress
@@ -20,10 +19,13 @@ from gleanery.service.foundation.security.tokens import COMMAND_LINE
 from gleanery.service.foundation.security.vault import open_vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import console_sessions, organizations
-from gleanery.service.resources.outputs import ingest, mutations
+from gleanery.service.resources.groups import catalog
+from gleanery.service.resources.outputs import ingest
 from gleanery.service.resources.outputs.batches import from_outputs
-from gleanery.service.resources.outputs.models import Output
 from gleanery.service.resources.reviews import adding
+from gleanery.service.resources.runs import changing
+from gleanery.service.resources.runs.changing import RunWork
+from gleanery.service.resources.runs.models import FinishIn, RunIn
 from gleanery.service.resources.sessions import writing
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
@@ -31,10 +33,12 @@ from gleanery.service.resources.sessions.state_models import Cookie, LocalStorag
 from gleanery.service.storage import metadata
 from gleanery.service.storage.database import Database, Engine
 from gleanery.service.storage.engines import open_engine
-from gleanery.service.storage.group_lock import Clock
 
 ORGANIZATION = "Harvest & Co"
 _DAY = 86_400 * timestamps.SECOND
+_BATCH = 500
+_OUTPUT_TIME = 2 * timestamps.SECOND  # that a scraper needs for an output
+_LAST_PAGES = 40 * timestamps.SECOND  # that it needs for pages without outputs, at the end
 
 _ENTRIES = [
     LocalStorageEntry(domain="homes.example", key="auth", value='{"token":"demo-51aa"}'),
@@ -121,30 +125,39 @@ async def _replay(
 ) -> None:
     """Store the history of the sample, each event at its time."""
     advance = progress("Creating the sample", len(events))
-    known: dict[str, str] = {}
+    validator = SchemaValidator()  # starts no process, because no group has a schema
     for event in events:
-        clock = partial(int, now - event.days_ago * _DAY)
+        time = int(now - event.days_ago * _DAY)
         match event:
-            case Scrape(_, group, outputs):
-                known |= await _store(database, group, outputs, clock)
+            case Setup(_, group, settings):
+                clock = partial(int, time)
+                await catalog.set_group(database, validator, group, settings, clock, COMMAND_LINE)
+            case Run():
+                await _store_run(database, validator, event, time)
             case Review(_, group, review, person):
                 actor = COMMAND_LINE._replace(person=person)
-                await adding.add_review(database, group, review, clock, actor)
-            case Deletion(_, group, outputs):
-                for output in outputs:
-                    await mutations.delete_output(database, group, known[output.source_url], clock)
+                await adding.add_review(database, group, review, partial(int, time), actor)
         advance(1)
 
 
-async def _store(
-    database: Database, group: str, outputs: Sequence[Output], clock: Clock
-) -> dict[str, str]:
-    """Store a batch, and return the id of each output by its page."""
-    schema_validator = SchemaValidator()  # starts no process, because no group has a schema
-    batch = from_outputs([*outputs])
-    stored = await ingest.store_batch(database, schema_validator, FairThread(), group, batch, clock)
-    ids = [result["output_id"] for result in stored["results"] if result is not None]
-    return {output.source_url: id_ for output, id_ in zip(outputs, ids, strict=True)}
+async def _store_run(database: Database, validator: SchemaValidator, run: Run, time: int) -> None:
+    """Store a run that began at this time: its start, its batches and its end."""
+    run_id = None
+    if run.status is not None:
+        begun = RunIn(job_id=run.job, labels=None if run.labels is None else dict(run.labels))
+        started = await changing.start(database, run.group, begun, partial(int, time), None)
+        run_id = started["run_id"]
+    for start in range(0, len(run.outputs), _BATCH):
+        batch = from_outputs([*run.outputs[start : start + _BATCH]])
+        time += len(batch.outputs) * _OUTPUT_TIME
+        clock = partial(int, time)
+        await ingest.store_batch(
+            database, validator, FairThread(), run.group, batch, clock, run_id=run_id
+        )
+    if run_id is not None and run.status is not None:
+        clock = partial(int, time + _LAST_PAGES)
+        end = FinishIn(status=run.status, message=run.message)
+        await changing.finish(database, RunWork(clock), run.group, run_id, end, clock)
 
 
 def introduction(address: str, login: Login, program: str) -> str:
@@ -191,6 +204,9 @@ curl {header} "{address}/v1/outputs/shop-prices?limit=2&created_after={since}"
 # only approved outputs, and the feed of all changes with deletions
 curl {header} "{address}/v1/outputs/shop-prices?limit=2&approved=true"
 curl {header} "{address}/v1/changes/shop-prices?limit=2"
+
+# the newest runs: what each has sent, what was missing, and how it ended
+curl {header} "{address}/v1/runs/shop-prices?limit=2"
 
 # outputs of one country, and of one region
 curl {header} "{address}/v1/outputs/property-listings?limit=2&country=UK"

@@ -1,4 +1,4 @@
-"""A sample organization: a month of scrapes, reviews and deletions, and images of the products."""
+"""A sample organization: a month of runs and reviews, and images of the products."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ import struct
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gleanery.service.foundation.blobs import Blobs
 from gleanery.service.resources.files import records as file_records
 from gleanery.service.resources.files.models import FileIn
+from gleanery.service.resources.groups.models import GroupSettings, MissingSettings
 from gleanery.service.resources.outputs.models import Output
 from gleanery.service.resources.reviews.models import ReviewIn
 from gleanery.service.storage.database import Database
 
 SHOP, HOMES, NEWS = "shop-prices", "property-listings", "news"
-_BATCH = 200
+_PRODUCTS = 1500
 _PRODUCTS_PER_IMAGE = 8
-_FULL_SCRAPES = (21, 14, 7)  # days ago; on other days only products with a new price are sent
-_CHANGES = (30, 45, 80, 20, 12, 60, 110)  # new prices by day of the week
 _START = 33  # days ago: then all groups were stored for the first time
+_SHOP_DAYS = (_START, *range(28, 14, -3), *range(14, 0, -1))  # days ago, with runs of all jobs
+_HOME_DAYS = (_START, 22, 15, 8, 5, 4, 3, 2, 1)
+_CHANGES = (30, 45, 80, 20, 12, 60, 110)  # new prices by day of the week
+_PAUSE = 0.03  # days between the starts of two jobs of a group
+_REMOVED_AFTER = 2  # complete runs in a row
 
 _MARKETS = (
     ("Germany", "DE-BY", "de", "EUR"),
@@ -46,12 +50,25 @@ _IMAGE_SIZE = 160
 _STREETS = ("Mill Lane", "Station Road", "Harbour Street", "Rue Verte", "Lindenallee")
 
 
-class Scrape(NamedTuple):
-    """Outputs that a scraper stored."""
+class Setup(NamedTuple):
+    """The settings of a group."""
 
     days_ago: float
     group: str
+    settings: GroupSettings
+
+
+class Run(NamedTuple):
+    """A run of a job, with the outputs that it sent."""
+
+    days_ago: float
+    group: str
+    job: str
     outputs: Sequence[Output]
+    status: Literal["complete", "partial", "failed"] | None = "complete"
+    """None: its outputs name no run, so nobody starts or finishes it."""
+    message: str | None = None
+    labels: Mapping[str, str] | None = None
 
 
 class Review(NamedTuple):
@@ -63,19 +80,11 @@ class Review(NamedTuple):
     person: str
 
 
-class Deletion(NamedTuple):
-    """Products that the shop no longer has."""
-
-    days_ago: float
-    group: str
-    outputs: Sequence[Output]
-
-
-Event = Scrape | Review | Deletion
+Event = Setup | Run | Review
 
 
 class Sample:
-    """Generator of the sample's history; every run gives the same one.
+    """Generator of the sample's history, which is the same each time.
 
     ``images`` has the id of an uploaded image for each colour.
     """
@@ -86,33 +95,41 @@ class Sample:
 
     def events(self) -> list[Event]:
         """Return everything that happened, oldest first."""
-        found = [*self._shop(), *self._homes(), *self._news(), *_REVIEWS]
+        found: list[Event] = [_SETUP, *self._shop(), *self._homes(), *self._news(), *_REVIEWS]
         return sorted(found, key=lambda event: -event.days_ago)
 
-    def _shop(self) -> Iterator[Event]:
-        """Prices change on every day. Nobody scrapes a job between its rejection and today."""
-        shop = {one.source_url: one for one in map(self._product, range(2400))}
-        yield from _scrape(_START, SHOP, [*shop.values()])
-        for day in range(29, 0, -1):
-            open_jobs = [one for one in shop.values() if _is_scraped(one.job_id, day)]
-            changed = self._random.sample(open_jobs, _CHANGES[day % 7])
-            shop |= {one.source_url: self._repriced(one) for one in changed}
-            sent = open_jobs if day in _FULL_SCRAPES else changed
-            yield from _scrape(day, SHOP, [shop[one.source_url] for one in sent])
-        gone = [one for one in shop.values() if one.job_id == "catalogue-de"][:7]
-        yield Deletion(0.2, SHOP, gone)
+    def _shop(self) -> Iterator[Run]:
+        """Yield runs of each market. Prices change on every day, and products vanish."""
+        shop = {one.source_url: one for one in map(self._product, range(_PRODUCTS))}
+        jobs = sorted({one.job_id for one in shop.values()})
+        for day in _SHOP_DAYS:
+            if day != _START:
+                changed = self._random.sample([*shop.values()], _CHANGES[day % 7])
+                shop |= {one.source_url: self._repriced(one) for one in changed}
+            for place, job in enumerate(jobs):
+                outputs = [one for one in shop.values() if one.job_id == job]
+                if _has_run(job, day):
+                    labels = {"currency": outputs[0].data["currency"]}
+                    run = Run(day - place * _PAUSE, SHOP, job, outputs, labels=labels)
+                    yield _shop_run(run, day)
 
-    def _homes(self) -> Iterator[Event]:
-        """Yield the homes. The newest scrape of the rentals lacks many prices."""
+    def _homes(self) -> Iterator[Run]:
+        """Yield the homes. The newest run of the rentals lacks many prices."""
         homes = [self._listing(number) for number in range(900)]
-        for day in (_START, 22, 15, 8):
+        for day in _HOME_DAYS:
             homes = [self._changed_home(one) for one in homes]
-            yield from _scrape(day, HOMES, homes)
-        rentals = [one for one in homes if one.job_id == "rentals"]
-        yield from _scrape(1, HOMES, [self._without_price(one) for one in rentals])
+            for place, job in enumerate(("rentals", "sales")):
+                outputs = [one for one in homes if one.job_id == job]
+                if (day, job) == (5, "rentals"):
+                    outputs = []  # the scraper has found no link, and no error
+                elif (day, job) == (3, "sales"):
+                    outputs = outputs[: len(outputs) // 2]  # it has read half of the pages
+                elif (day, job) == (1, "rentals"):
+                    outputs = [self._without_price(one) for one in outputs]
+                yield Run(day - place * _PAUSE, HOMES, job, outputs)
 
     def _changed_home(self, output: Output) -> Output:
-        if self._random.random() < 0.85:
+        if self._random.random() < 0.93:
             return output
         price = round(output.data["price"] * self._random.uniform(0.9, 1.06))
         return output._replace(data=output.data | {"price": price})
@@ -122,12 +139,13 @@ class Sample:
             return output
         return output._replace(data=output.data | {"price": None})
 
-    def _news(self) -> Iterator[Event]:
+    def _news(self) -> Iterator[Run]:
+        """Yield new articles. Earlier ones stay, so no run is complete."""
         articles = [self._article(number) for number in range(500)]
         for day in range(_START, 2, -1):
             some, articles = articles[: 6 + day * 5 % 19], articles[6 + day * 5 % 19 :]
-            yield Scrape(day, NEWS, some)
-        yield Scrape(1.9, NEWS, articles)
+            yield Run(day, NEWS, "front-pages", some, status=None)
+        yield Run(1.9, NEWS, "front-pages", articles, status=None)
 
     def _product(self, number: int) -> Output:
         pick = self._random.choice
@@ -195,26 +213,45 @@ class Sample:
 
 def first_repriced() -> Output:
     """Return an output with several versions."""
-    events = Sample(dict.fromkeys(_COLOURS, "0" * 32)).events()
-    return next(
-        event.outputs[0]
-        for event in events
-        if isinstance(event, Scrape) and event.group == SHOP and event.days_ago < 30
-    )
+    first: dict[str, Output] = {}
+    for event in Sample(dict.fromkeys(_COLOURS, "0" * 32)).events():
+        if isinstance(event, Run) and event.group == SHOP:
+            for output in event.outputs:
+                if first.setdefault(output.source_url, output).data != output.data:
+                    return output
+    raise AssertionError("the prices of the sample change")
 
 
-def _scrape(days_ago: float, group: str, outputs: Sequence[Output]) -> Iterator[Scrape]:
-    """Yield the batches of a scrape, which takes some minutes."""
-    for number, some in enumerate(_batches(outputs, _BATCH)):
-        yield Scrape(days_ago - number / 1440, group, some)
-
-
-def _batches(outputs: Sequence[Output], size: int) -> Iterator[Sequence[Output]]:
-    return (outputs[start : start + size] for start in range(0, len(outputs), size))
-
-
-def _is_scraped(job: str, days_ago: int) -> bool:
+def _has_run(job: str, days_ago: int) -> bool:
+    """Return False for a job between its rejection and today."""
     return job != "catalogue-jp" or days_ago > 6
+
+
+def _shop_run(run: Run, day: int) -> Run:
+    """Return a run as it was on this day: some went wrong, and some products were gone."""
+    outputs = run.outputs
+    match run.job, day:
+        case "catalogue-com", 4:
+            some = outputs[: len(outputs) * 3 // 5]
+            return run._replace(outputs=some, status="partial", message=_STOPPED)
+        case "catalogue-fr", 2:
+            return run._replace(outputs=outputs[:20], status="failed", message=_REFUSED)
+        case "catalogue-br", 2 | 1:  # a new layout: only the first pages of each category are found
+            return run._replace(outputs=outputs[: len(outputs) * 11 // 20])
+        case "catalogue-de", 3 | 2:
+            return run._replace(outputs=outputs[7:])
+        case "catalogue-de", 1:  # the first are removed by now; others are missing
+            return run._replace(outputs=outputs[11:])
+    return run
+
+
+_STOPPED = "Stopped at the time limit, after 12 of 20 categories"
+_REFUSED = "HTTP 403 from www.brightline.example, 25 times in a row"
+_SETUP = Setup(
+    _START + 0.1,
+    SHOP,
+    GroupSettings(display_name="Shop prices", missing=MissingSettings(after_runs=_REMOVED_AFTER)),
+)
 
 
 def _review(days_ago: float, group: str, person: str, *review: str) -> Review:

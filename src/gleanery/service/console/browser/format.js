@@ -34,6 +34,16 @@ export function lasting(time) {
   return plural(Math.abs(value), unit);
 }
 
+/** Returns "3 min 20 s" or "2 h 5 min": the time between two times. */
+export function duration(from, to) {
+  const seconds = Math.round((toDate(to) - toDate(from)) / 1000);
+  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60];
+  const parts = [[days, "d"], [hours, "h"], [minutes, "min"], [seconds % 60, "s"]];
+  const first = parts.findIndex(([value]) => value > 0);
+  if (first < 0) return "< 1 s";
+  return parts.slice(first, first + 2).filter(([value]) => value > 0).map(([value, unit]) => `${value} ${unit}`).join(" ");
+}
+
 export const fullTime = (time) => full.format(toDate(time));
 export const dayOf = (time) => day.format(toDate(time));
 export const number = (value) => count.format(value);

@@ -10,6 +10,8 @@ import { Inbox } from "./screens/inbox.js";
 import { OutputScreen } from "./screens/output_detail.js";
 import { Outputs } from "./screens/outputs.js";
 import { Review } from "./screens/review.js";
+import { Run } from "./screens/run.js";
+import { Runs } from "./screens/runs.js";
 import { Sessions } from "./screens/sessions.js";
 import { SessionDetail } from "./screens/sessions_detail.js";
 
@@ -31,6 +33,8 @@ export const SCREENS = [
   { pattern: "groups/:group/outputs", section: "groups", component: Outputs },
   { pattern: "groups/:group/outputs/:output", section: "groups", component: OutputScreen },
   { pattern: "groups/:group/review/:job", section: "inbox", component: Review },
+  { pattern: "groups/:group/runs", section: "groups", component: Runs },
+  { pattern: "groups/:group/runs/:run", section: "groups", component: Run },
   { pattern: "groups/:group/settings", section: "groups", component: GroupSettings },
   { pattern: "inbox", section: "inbox", component: Inbox },
   { pattern: "sessions", section: "sessions", component: Sessions },

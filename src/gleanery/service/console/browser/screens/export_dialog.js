@@ -11,7 +11,7 @@ import { Dialog } from "../ui/dialog.js";
 import { Problem, notify } from "../ui/feedback.js";
 import { Facts } from "../ui/records.js";
 import { Text, visibleText } from "../ui/text.js";
-import { FILTERS, textOf } from "./outputs_filters.js";
+import { FILTERS, OF_PRESENT, textOf } from "./outputs_filters.js";
 
 const FORMATS = [["csv", "CSV"], ["jsonl", "JSON lines"], ["parquet", "Parquet"]];
 const ABOUT = {
@@ -63,16 +63,16 @@ function ExportDialog({ group, filters, onClose }) {
     <${Problem} error=${download.error} />
     <details class="export-more">
       <summary>For scripts and tools</summary>
-      <${Command} text=${commandOf(group, query, SERVICE.href)} />
+      ${query.missing ? html`<p class="hint">The command has no option for missing outputs.</p>` : html`<${Command} text=${commandOf(group, query, SERVICE.href)} />`}
       <${Link} key=${JSON.stringify(query)} create=${() => createLink(LINK_SECONDS)} />
     </details>
   <//>`;
 }
 
-// The approved view has only approved outputs, so the service rejects both together.
+// The approved view has earlier states of outputs, so the service rejects filters by their present state.
 function queryOf(filters, format, view) {
   const query = { ...filters, format, view: view === "full" ? undefined : view };
-  if (query.view) delete query.approved;
+  if (query.view) for (const name of OF_PRESENT) delete query[name];
   return query;
 }
 
@@ -85,7 +85,7 @@ function Option({ label, about, ...rest }) {
 }
 
 function FilterList({ group, filters, view }) {
-  const shown = Object.entries(filters).filter(([name]) => name !== "view" && !(name === "approved" && view === "approved"));
+  const shown = Object.entries(filters).filter(([name]) => name !== "view" && !(OF_PRESENT.includes(name) && view === "approved"));
   const rows = [["Group", group], ...shown.map(([name, value]) => [FILTERS[name].label, textOf(name, value)])].map(([label, value]) => [label, html`<${Text}>${value}<//>`]);
   return html`<${Facts} class="export-filters" rows=${[...rows, shown.length === 0 && ["Filters", html`<span class="muted">None: the whole group</span>`]]} />`;
 }

@@ -50,11 +50,11 @@ function JobChoice({ jobs, job }) {
 
 function Drift({ drift, group }) {
   if (!drift.length) return null;
-  return html`<${Panel} class="fields-drift" title=${html`<${Icon} name="alert" />${plural(drift.length, "field")} changed in the newest scrape`}>
+  return html`<${Panel} class="fields-drift" title=${html`<${Icon} name="alert" />${plural(drift.length, "field")} changed in the newest run`}>
     <ul>
       ${drift.map(
         (one) => html`<li key=${`${one.job_id} ${one.path}`}>
-          <strong><${Text}>${one.path}<//></strong>: filled in ${percent(one.now)}, median of earlier scrapes ${percent(one.before)}
+          <strong><${Text}>${one.path}<//></strong>: filled in ${percent(one.now)}, median of earlier runs ${percent(one.before)}
           ${" "}<a href=${href(["groups", group, "fields"], { job_id: one.job_id })}><${Text}>${one.job_id}<//></a>
         </li>`,
       )}
@@ -63,7 +63,7 @@ function Drift({ drift, group }) {
 }
 
 function FieldTable({ found }) {
-  const scrapes = found.scrapes.toReversed();
+  const runs = found.runs.toReversed();
   const note = `${plural(found.fields.length, "field")} of ${plural(found.counted_outputs, "output")}`;
   const isPartial = found.counted_outputs < found.outputs;
   const columns = [
@@ -72,7 +72,7 @@ function FieldTable({ found }) {
     ["Kinds", (field) => html`<span>${kindsOf(field, found.counted_outputs)}</span>`],
     ["Range", ({ range }) => (range ? html`<span>${span(short(range.min), short(range.max))}</span>` : NONE)],
     ["Length", ({ length }) => (length ? html`<span>${lengthOf(length)}</span>` : NONE)],
-    scrapes.length > 1 && [`Last ${scrapes.length} scrapes`, (field) => html`<${Rates} path=${field.path} scrapes=${scrapes} />`],
+    runs.length > 1 && [`Last ${runs.length} runs`, (field) => html`<${Rates} path=${field.path} runs=${runs} />`],
   ];
   return html`<${Panel} flush title="Fields" actions=${html`<span class="muted">${note}</span>`}>
     ${isPartial && html`<p class="fields-note hint">The fields of ${plural(found.outputs - found.counted_outputs, "output")} are not counted: they are older than the statistics, or very different from each other.</p>`}
@@ -97,8 +97,8 @@ function lengthOf(length) {
   return length.min === length.max ? all : html`${all}${" "}<span class="muted">typically ${number(length.median)}</span>`;
 }
 
-function Rates({ path: name, scrapes }) {
-  const rates = scrapes.map((scrape) => scrape.fields.find((field) => field.path === name)?.fill_rate ?? 0);
-  const label = `Filled in the last ${rates.length} scrapes, oldest first: ${rates.map(percent).join(", ")}`;
+function Rates({ path: name, runs }) {
+  const rates = runs.map((run) => run.fields.find((field) => field.path === name)?.fill_rate ?? 0);
+  const label = `Filled in the last ${rates.length} runs, oldest first: ${rates.map(percent).join(", ")}`;
   return html`<${Sparkline} values=${rates} label=${label} max=${1} />`;
 }

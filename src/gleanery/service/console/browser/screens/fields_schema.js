@@ -12,7 +12,7 @@ import { Panel } from "../ui/page.js";
 import { Text } from "../ui/text.js";
 import { changeSettings } from "./group_settings.js";
 
-const DRIFT = html`<p class="warning">The suggestion also accepts what changed in the newest scrape. If that is an error of the scraper, correct it first.</p>`;
+const DRIFT = html`<p class="warning">The suggestion also accepts what changed in the newest run. If that is an error of the scraper, correct it first.</p>`;
 const FIRST = 12, LONGEST_RULE = 200;
 
 export function Schema({ group, job, found, settings, session, onChanged }) {

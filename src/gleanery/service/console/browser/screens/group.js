@@ -1,4 +1,4 @@
-// The page of a group: its jobs, with their reviews and scrapes.
+// The page of a group: its jobs, with their reviews and last runs.
 
 import { html } from "../vendor/preact.js";
 import { get, path } from "../api.js";
@@ -46,10 +46,15 @@ function columnsOf(group) {
     ["Outputs", (job) => number(job.outputs), "number"],
     ["Approved", (job) => html`<${Share} part=${job.approved} whole=${job.outputs} noun="approved" />`],
     ["Latest review", (job) => html`<${Review} review=${job.review} />`],
-    ["Last scrape", (job) => html`<${Time} at=${job.scraped_at} />`, "time"],
+    ["Last run", (job) => html`<${LastRun} group=${group} job=${job} />`, "time"],
     ["", (job) => html`<${Button} small icon="review" href=${href(["groups", group, "review", job.job_id])} kind=${job.waits_since === null ? undefined : "primary"} aria-label=${`Review ${visibleText(job.job_id)}`}>Review<//>
       <${Button} small href=${outputs(job)} aria-label=${`Outputs of ${visibleText(job.job_id)}`}>Outputs<//>`, "buttons"],
   ];
+}
+
+function LastRun({ group, job }) {
+  const time = html`<${Time} at=${job.last_run_at} />`;
+  return job.last_run_at === null ? time : html`<a href=${href(["groups", group, "runs"], { job_id: job.job_id })}>${time}</a>`;
 }
 
 function Review({ review }) {

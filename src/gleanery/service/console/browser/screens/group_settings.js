@@ -1,4 +1,4 @@
-// The settings of a group: its name, what identifies an output, and how long versions are kept.
+// The settings of a group: its name, what identifies an output, how long versions are kept, and what runs do.
 
 import { html, useState } from "../vendor/preact.js";
 import { jsonOf, path, send } from "../api.js";
@@ -12,8 +12,9 @@ import { Facts } from "../ui/records.js";
 import { Time } from "../ui/text.js";
 import { GroupPage } from "./group_page.js";
 
-const NAMES = ["display_name", "key_fields", "schema", "retain_days", "keep_versions", "keep_days"];
-const NUMBERS = ["retain_days", "keep_versions", "keep_days"];
+const NAMES = ["display_name", "key_fields", "schema", "retain_days", "keep_versions", "keep_days", "run_timeout_minutes", "missing"];
+const NUMBERS = ["retain_days", "keep_versions", "keep_days", "run_timeout_minutes"];
+const SHOWN = [...NAMES, "after_runs", "max_share"]; // members of the form, of which two are members of missing
 
 /** Reads a group with the first of its jobs. */
 export async function readGroup(group, jobs = 1, signal) {
@@ -42,7 +43,18 @@ export function GroupSettings({ group, session }) {
 
 function toTexts(found) {
   const numbers = NUMBERS.map((name) => [name, found[name] === null ? "" : String(found[name])]);
-  return { display_name: found.display_name ?? "", key_fields: (found.key_fields ?? []).join("\n"), ...Object.fromEntries(numbers) };
+  const { after_runs: runs, max_share: share } = found.missing;
+  const missing = { after_runs: runs === null ? "" : String(runs), max_share: String(toPercent(share)) };
+  return { display_name: found.display_name ?? "", key_fields: (found.key_fields ?? []).join("\n"), ...missing, ...Object.fromEntries(numbers) };
+}
+
+/** Returns a share as a percentage, without the digits that a product of two doubles adds. */
+const toPercent = (share) => Number((100 * share).toPrecision(12));
+
+/** Returns undefined for the default. Another text goes to the service, which says what is wrong. */
+function toShare(text) {
+  if (text === "") return undefined;
+  return /^\d{1,3}(\.\d{1,6})?$/.test(text) ? Number((Number(text) / 100).toPrecision(12)) : text;
 }
 
 /** Another text goes to the service as it is, and the service says what is wrong. */
@@ -51,7 +63,8 @@ const toNumber = (text) => (text === "" ? null : /^\d{1,15}$/.test(text) ? Numbe
 function toSettings(texts) {
   const fields = texts.key_fields.split("\n").map((line) => line.trim()).filter(Boolean);
   const numbers = NUMBERS.map((name) => [name, toNumber(texts[name].trim())]);
-  return { display_name: texts.display_name.trim() || null, key_fields: fields.length ? fields : null, ...Object.fromEntries(numbers) };
+  const missing = { after_runs: toNumber(texts.after_runs.trim()), max_share: toShare(texts.max_share.trim()) };
+  return { display_name: texts.display_name.trim() || null, key_fields: fields.length ? fields : null, missing, ...Object.fromEntries(numbers) };
 }
 
 function Form({ group, found, session, onSaved }) {
@@ -69,7 +82,7 @@ function Form({ group, found, session, onSaved }) {
     name,
     disabled: !mayWrite,
   });
-  const isShown = error && NAMES.some((name) => error.of?.(name));
+  const isShown = error && SHOWN.some((name) => error.of?.(name));
   return html`<form class="panel" onSubmit=${submit}>
     <h2>Settings</h2>
     <${TextField} label="Display name" hint="A name for people. The group keeps its id." maxlength="200" ...${member("display_name")} />
@@ -78,10 +91,15 @@ function Form({ group, found, session, onSaved }) {
       hint="One field per line. Together they identify an output, unless the scraper sends a key. Without them, the source URL does. After a change, outputs that are scraped again get a new identity."
       ...${member("key_fields")}
     />
-    <${TextField} inputmode="numeric" label="Delete an output after (days)" hint="Counted from the last scrape that found it. Empty: outputs are kept for ever." ...${member("retain_days")} />
+    <${TextField} inputmode="numeric" label="Delete an output after (days)" hint="Counted from the last run that sent it. Empty: outputs are kept for ever." ...${member("retain_days")} />
     <div class="settings-pair">
       <${TextField} inputmode="numeric" label="Earlier versions of each output" hint="0 keeps none." ...${member("keep_versions")} />
       <${TextField} inputmode="numeric" label="Days that an earlier version is kept" ...${member("keep_days")} />
+    </div>
+    <${TextField} inputmode="numeric" label="A run is abandoned after (minutes)" hint="Without outputs, if it was started and not finished." ...${member("run_timeout_minutes")} />
+    <div class="settings-pair">
+      <${TextField} inputmode="numeric" label="Remove after (complete runs)" hint="In a row that do not send an output. Empty: it is never removed." ...${member("after_runs")} />
+      <${TextField} inputmode="decimal" label="Ask a person above (% of the job)" hint="A larger removal waits in the inbox for a decision." ...${member("max_share")} />
     </div>
     ${error && !isShown && html`<${Problem} error=${error} />`}
     <div class="actions">

@@ -1,4 +1,4 @@
-// The inbox: jobs to review, expiring sessions and field drift.
+// The inbox: jobs to review, removals that are held, expiring sessions and field drift.
 
 import { html } from "../vendor/preact.js";
 import { get } from "../api.js";
@@ -14,17 +14,19 @@ import { Page, Panel } from "../ui/page.js";
 import { Text, Time, visibleText } from "../ui/text.js";
 import { nameGroup } from "./group_page.js";
 import { DriftPanel, useDrift } from "./inbox_drift.js";
+import { RemovalsPanel, useRemovals } from "./inbox_removals.js";
 
 export function Inbox({ session }) {
   const pages = usePages(load, []);
   const mayRead = session.scopes.includes("outputs:read");
   const drift = useDrift(mayRead);
+  const removals = useRemovals(mayRead);
   useRowKeys();
-  useReloadOnReturn(pages.reload);
-  const refresh = html`<${Button} icon="refresh" isBusy=${pages.isLoading} onClick=${() => (pages.reload(), drift.reload())}>Refresh<//>`;
+  useReloadOnReturn(() => (pages.reload(), removals.reload()));
+  const refresh = html`<${Button} icon="refresh" isBusy=${pages.isLoading} onClick=${() => (pages.reload(), removals.reload(), drift.reload())}>Refresh<//>`;
   return html`<${Page} title="Inbox" note=${note(pages)} actions=${refresh}>
     <${Problem} error=${pages.error} onRetry=${pages.reload} />
-    ${pages.first ? html`<${Sections} ...${{ pages, drift, mayRead }} />` : pages.isLoading && html`<${Loading} />`}
+    ${pages.first ? html`<${Sections} ...${{ pages, removals, drift, mayRead }} />` : pages.isLoading && html`<${Loading} />`}
   <//>`;
 }
 
@@ -38,12 +40,15 @@ function note({ items, hasMore, first }) {
   return hasMore ? `More than ${plural(items.length, "job")} wait for a review.` : `${plural(items.length, "job waits", "jobs wait")} for a review.`;
 }
 
-function Sections({ pages, drift, mayRead }) {
+function Sections({ pages, removals, drift, mayRead }) {
   const { sessions } = pages.first;
-  const isEmpty = !pages.items.length && !sessions?.sessions.length && !drift.jobs.length && !drift.error;
-  if (isEmpty && mayRead && sessions && !drift.isLoading) return html`<${NothingWaits} />`;
+  const isEmpty = ![pages.items, removals.items, sessions?.sessions ?? [], drift.jobs].some((list) => list.length) && !drift.error && !removals.error;
+  if (isEmpty && mayRead && sessions && !drift.isLoading && !removals.isLoading) return html`<${NothingWaits} />`;
   return html`<div class="inbox">
-    <${Jobs} pages=${pages} mayRead=${mayRead} />
+    <div class="inbox-main">
+      <${RemovalsPanel} removals=${removals} />
+      <${Jobs} pages=${pages} mayRead=${mayRead} />
+    </div>
     <div class="inbox-side">
       <${DriftPanel} drift=${drift} mayRead=${mayRead} />
       <${SessionsPanel} sessions=${sessions} />
@@ -53,7 +58,7 @@ function Sections({ pages, drift, mayRead }) {
 
 function NothingWaits() {
   return html`<${Empty} icon="check" title="Nothing waits for you">
-    New and changed outputs appear here until their job is approved. So do sessions that expire within three days, and fields that are filled less or more often than before.
+    New and changed outputs appear here until their job is approved. So do large removals of missing outputs, sessions that expire within three days, and fields that are filled less or more often than before.
   <//>`;
 }
 

@@ -44,7 +44,7 @@ export function DriftPanel({ drift, mayRead }) {
     ${drift.error && html`<div class="inbox-none"><${Problem} error=${drift.error} onRetry=${drift.reload} /></div>`}
     ${drift.jobs.length > 0 &&
     html`<ul class="inbox-list">${drift.jobs.map((job) => html`<${DriftingJob} key=${JSON.stringify([job.group_id, job.job_id])} job=${job} />`)}</ul>`}
-    ${drift.isLoading && !drift.jobs.length && html`<${Loading} label="Comparing scrapes" />`}
+    ${drift.isLoading && !drift.jobs.length && html`<${Loading} label="Comparing runs" />`}
     ${!drift.isLoading && !drift.error && html`<${Rest} drift=${drift} />`}
   <//>`;
 }
@@ -62,7 +62,7 @@ function DriftingJob({ job }) {
         <strong><${Text}>${job.job_id}<//></strong>
         <span class="muted" title=${visibleText(job.group_id)}><${Text}>${nameGroup(job.group_id, job.group_name)}<//></span>
       </span>
-      <span class="inbox-when"><${Time} at=${job.scraped_at} /></span>
+      <span class="inbox-when"><${Time} at=${job.last_run_at} /></span>
       <span class="inbox-words">
         ${job.fields.map((field) => html`<span key=${field.path}><${Field} field=${field} /></span>`)}
         ${more > 0 && html`<span class="muted">and ${plural(more, "other field")}</span>`}

@@ -8,6 +8,7 @@ import { Text, visibleText } from "../ui/text.js";
 const CHOICES = {
   approved: [["true", "approved"], ["false", "not approved"]],
   view: [["approved", "last approved version"]],
+  missing: [["true", "not in the last complete run"]],
 };
 export const FILTERS = {
   job_id: { label: "Job", hint: "Exact name" },
@@ -17,6 +18,7 @@ export const FILTERS = {
   created_after: { label: "Updated since", type: "date" },
   approved: { label: "Approval" },
   view: { label: "View" },
+  missing: { label: "Missing" },
 };
 
 /** Returns the filters in the query of the route. */
@@ -39,9 +41,13 @@ export function Filters({ filters, group, onFilters }) {
   </div>`;
 }
 
-// The approved view has only approved outputs, so the service rejects both together.
+/** The filters by the present state of an output. The service rejects them in the approved view, which has earlier states. */
+export const OF_PRESENT = ["approved", "missing"];
+
 function compatible(filters, added) {
-  if (filters.approved && filters.view) delete filters[added === "view" ? "approved" : "view"];
+  if (!filters.view) return filters;
+  if (OF_PRESENT.includes(added)) delete filters.view;
+  else for (const name of OF_PRESENT) delete filters[name];
   return filters;
 }
 

@@ -45,14 +45,14 @@ export function Dialog({ title, onClose, children, actions, wide, stays }) {
   </dialog>`;
 }
 
-/** label: the text of the button that runs action. The dialog closes when the action has succeeded. */
-export function Confirm({ title, label, action, onClose, children }) {
+/** label: the text of the button that runs action. isHarmless: it destroys nothing. The dialog closes when the action has succeeded. */
+export function Confirm({ title, label, action, isHarmless, onClose, children }) {
   const { run, isBusy, error } = useAction(async () => {
     await action();
     onClose();
   });
   const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
-    <${Button} kind="danger" isBusy=${isBusy} onClick=${() => run()}>${label}<//>`;
+    <${Button} kind=${isHarmless ? "primary" : "danger"} isBusy=${isBusy} onClick=${() => run()}>${label}<//>`;
   return html`<${Dialog} title=${title} onClose=${onClose} actions=${buttons}>
     ${children}
     <${Problem} error=${error} />

@@ -1,0 +1,80 @@
+// The runs of a group, newest first: what each has sent, next to the other runs of its job.
+
+import { html } from "../vendor/preact.js";
+import { get, path } from "../api.js";
+import { duration } from "../format.js";
+import { useRowKeys } from "../keys.js";
+import { useLoad } from "../load.js";
+import { More, usePages } from "../pages.js";
+import { href, pushQuery } from "../router.js";
+import { Badge, Button, SelectField } from "../ui/controls.js";
+import { Empty, Loaded } from "../ui/feedback.js";
+import { Panel } from "../ui/page.js";
+import { Table } from "../ui/records.js";
+import { Text, Time } from "../ui/text.js";
+import { GroupPage } from "./group_page.js";
+import { readGroup } from "./group_settings.js";
+import { Labels, RunBar, RunStatus, STATUSES } from "./run_bar.js";
+
+const MAX_JOBS = 500;
+const MAX_EMPTY_PAGES = 10; // with a status, the service looks at a part of the runs at a time
+
+export function Runs({ group, query }) {
+  const filter = { job_id: query.job_id, status: query.status };
+  const pages = usePages((before, signal) => load(group, filter, before, signal), [group, ...Object.values(filter)]);
+  const about = useLoad((signal) => readGroup(group, MAX_JOBS, signal), [group]).data;
+  useRowKeys();
+  const refresh = html`<${Button} icon="refresh" isBusy=${pages.isLoading} onClick=${pages.reload}>Refresh<//>`;
+  return html`<${GroupPage} group=${group} name=${about?.display_name} current="Runs" actions=${refresh}>
+    <${Filters} query=${query} jobs=${about?.jobs ?? []} />
+    <${Loaded} state=${pages}>
+      ${(runs) =>
+        runs.length
+          ? html`<${Panel} flush><${Table} class="runs" label="Runs" columns=${columnsOf(group, runs)} rows=${runs} id="run_id" /><${More} pages=${pages} /><//>`
+          : html`<${Nothing} pages=${pages} isFiltered=${Object.values(filter).some(Boolean)} />`}
+    <//>
+  <//>`;
+}
+
+async function load(group, filter, before, signal) {
+  for (let round = 1; ; round++) {
+    const page = await get(path`console/api/runs/${group}`, { ...filter, before }, signal);
+    before = page.next;
+    if (page.runs.length || before === null || round === MAX_EMPTY_PAGES) return { items: page.runs, next: before };
+  }
+}
+
+function Filters({ query, jobs }) {
+  const names = jobs.map((one) => one.job_id);
+  if (query.job_id && !names.includes(query.job_id)) names.unshift(query.job_id);
+  const change = (part) => pushQuery({ ...query, ...part });
+  return html`<div class="runs-filters" role="search" aria-label="Filters">
+    <${SelectField} label="Job" value=${query.job_id ?? ""} onValue=${(name) => change({ job_id: name })} options=${[["", "All jobs"], ...names.map((name) => [name, name])]} />
+    <${SelectField} label="Status" value=${query.status ?? ""} onValue=${(status) => change({ status })} options=${[["", "Any status"], ...STATUSES]} />
+  </div>`;
+}
+
+function Nothing({ pages, isFiltered }) {
+  if (!isFiltered) return html`<${Empty} icon="runs" title="No runs yet">A run appears when a job starts one, or stores its first output.<//>`;
+  const title = pages.hasMore ? "None among the newest runs" : "No run fits the filters";
+  return html`<${Empty} icon="search" title=${title}>${pages.hasMore ? html`<${More} pages=${pages} />` : html`<${Button} onClick=${() => pushQuery({})}>Remove all filters<//>`}<//>`;
+}
+
+function columnsOf(group, runs) {
+  const scales = {};
+  for (const run of runs) scales[run.job_id] = Math.max(scales[run.job_id] ?? 0, run.scale);
+  return [
+    ["Run", (run) => html`<div class="runs-name">
+      <a class="groups-name" data-row href=${href(["groups", group, "runs", run.run_id])}><${Text}>${run.job_id}<//></a>
+      <div class="runs-when"><span class="muted"><${Time} at=${run.start_date} /></span><${Labels} labels=${run.labels} /></div>
+    </div>`],
+    ["Status", (run) => html`<div class="runs-status">
+      <${RunStatus} status=${run.status} />
+      ${run.removal === "held" && html`<${Badge} tone="warn">Removal held<//>`}
+      ${run.comparison === "pending" && html`<${Badge} tone="info">Comparing<//>`}
+    </div>`],
+    ["Outputs", (run) => html`<${RunBar} run=${run} scale=${scales[run.job_id]} />
+      ${run.message && html`<div class="runs-message"><${Text}>${run.message}<//></div>`}`, "runs-outputs"],
+    ["Duration", (run) => (run.finish_date ? duration(run.start_date, run.finish_date) : html`<span class="muted">–</span>`), "time"],
+  ];
+}
