@@ -1,4 +1,4 @@
-"""Airflow: scrape the shop each day, check the scrape, and copy the changes.
+"""Airflow: scrape the shop each day, check the run, and copy the changes.
 
 The scraper has its own virtual environment, so its packages and those of Airflow do not conflict.
 """
@@ -31,7 +31,7 @@ with DAG(
     max_active_runs=1,  # a run waits until the one before has ended
     default_args=options,
 ):
-    # Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
+    # Scrapy ends with 0 although it stored nothing, so a run counts only after its check.
     scrape = BashOperator(
         task_id="scrape",
         bash_command="start=$(date -u +%FT%TZ) && "

@@ -1,4 +1,4 @@
-"""Check the newest scrape of a job: exit with 1 if it is missing, too small, or lost a field.
+"""Check the newest run of a job: exit with 1 if it is missing, too small, or lost a field.
 
 A scraper can end without an error although the site has blocked it or has changed its pages. Run
 this after it, with the time at which it started:
@@ -17,12 +17,12 @@ from gleanery.client.models import Fields
 
 
 def problems(fields: Fields, outputs: int, since: datetime) -> Iterator[str]:
-    """Describe what is wrong with the newest scrape."""
-    newest = max(fields.scrapes, key=lambda scrape: scrape.last_seen, default=None)
-    if newest is None or newest.last_seen < since:
+    """Describe what is wrong with the newest run."""
+    newest = max(fields.runs, key=lambda run: run.last_date, default=None)
+    if newest is None or newest.last_date < since:
         yield f"The job has stored nothing since {since.isoformat()}"
     elif newest.outputs < outputs:
-        yield f"The newest scrape has {newest.outputs} outputs; at least {outputs} are expected"
+        yield f"The newest run has {newest.outputs} outputs; at least {outputs} are expected"
     for drift in fields.drift:
         if drift.now < drift.before:
             yield f"{drift.path} is filled in {drift.now:.0%}; {drift.before:.0%} is usual"
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("group")
     parser.add_argument("job")
     parser.add_argument("--outputs", type=int, default=1, help="fewest outputs; default: 1")
-    parser.add_argument("--since", type=time, required=True, help="start of the scrape")
+    parser.add_argument("--since", type=time, required=True, help="start of the scraper")
     arguments = parser.parse_args()
     with Client() as client:
         fields = client.fields(arguments.group, arguments.job)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Scrape the shop, check the scrape, and copy the changes. A failed step is tried three times.
+# Scrape the shop, check the run, and copy the changes. A failed step is tried three times.
 # GLEANERY_URL and GLEANERY_TOKEN, or gleanery login, say where the service is.
 set -eu
 cd "$(dirname "$0")"
@@ -15,7 +15,7 @@ retry() {
     return 1
 }
 
-# Scrapy ends with 0 although it stored nothing, so a scrape counts only after its check.
+# Scrapy ends with 0 although it stored nothing, so a run counts only after its check.
 scrape() {
     start=$(date -u +%FT%TZ)
     timeout --foreground 3h scrapy crawl shop -s GLEANERY_GROUP=daily-prices &&

@@ -94,15 +94,18 @@ def main() -> None:
         scraper = Scraper(client, shop_url)
         browser = playwright.chromium.launch(**options)
         domain = urlsplit(shop_url).hostname or ""
-        with session(
-            client,
-            browser,
-            domain,
-            login=scraper.log_in,
-            login_cookies=["shop_session"],
-            wait=60,
-        ) as shop:
-            report = client.push(GROUP, scraper.outputs(shop))
+        with (
+            client.run(GROUP, job_id=JOB) as run,  # complete, or after an exception failed
+            session(
+                client,
+                browser,
+                domain,
+                login=scraper.log_in,
+                login_cookies=["shop_session"],
+                wait=60,
+            ) as shop,
+        ):
+            report = client.push(GROUP, scraper.outputs(shop), run_id=run.run_id)
         browser.close()
     print(f"{report.created} created, {report.updated} updated, {report.unchanged} unchanged")
 

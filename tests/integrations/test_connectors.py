@@ -195,8 +195,64 @@ def test_airbyte_reads_all_groups_and_a_whole_group_again(
     client.store("group 1", output(1), output(2))
     airbyte = Airbyte(tmp_path, timed_service, token, "group 1")
     airbyte.catalog("groups", "full_refresh")
-    assert {record["group_id"] for record in airbyte.read()} == names
+    assert {record["group_id"] for record in airbyte.read("groups")} == names
     airbyte.catalog("outputs_", "full_refresh")
     for _ in range(2):
         airbyte.state = None  # Airbyte starts a full refresh without a state
         assert copy_of(airbyte.read(), airbyte) == stored(client, "group 1")
+
+
+def with_runs(client: Client) -> list[dict[str, Any]]:
+    """Stores three complete runs, of which the last does not send an output any more."""
+    settings = {"missing": {"after_runs": 1, "max_share": 1.0}}
+    assert client.put("/v1/groups/group", json=settings).status_code == 200
+    for numbers in (range(3), range(3), range(2)):
+        labels = {"country": "NO"}
+        run = client.post("/v1/runs/group", json={"job_id": "job", "labels": labels}).json()
+        outputs = [output(number) for number in numbers]
+        params = {"run_id": run["run_id"]}
+        assert client.post("/v1/outputs/group", params=params, json=outputs).status_code == 200
+        address = f"/v1/runs/group/{run['run_id']}/finish"
+        assert client.post(address, json={"status": "complete"}).status_code == 200
+    found: list[dict[str, Any]] = client.get("/v1/runs/group").json()["runs"]
+    return found
+
+
+@TOOLS
+@ON_SQLITE
+def test_a_connector_reads_all_runs_and_the_reason_of_deletions(
+    tool: type[Connector], timed_service: Service, tmp_path: Path
+) -> None:
+    token = timed_service.token()
+    client = timed_service.client(token)
+    runs = with_runs(client)
+    assert runs[0]["counts"]["removed"] == 1
+    connector = tool(tmp_path, timed_service, token, "group", page_size=2)
+    if isinstance(connector, Airbyte):
+        connector.catalog("runs_", "full_refresh")
+    for _ in range(2):  # each time all of them
+        read = connector.read("runs")
+        assert [each["run_id"] for each in read] == [run["run_id"] for run in runs]
+        assert read[0]["counts"] == runs[0]["counts"]
+        assert (read[0]["labels"], read[0]["status"]) == ({"country": "NO"}, "complete")
+    if isinstance(connector, Airbyte):
+        connector.catalog("outputs_", "incremental")
+    connector.state = None
+    records = connector.read()
+    reasons = [record.get("reason") for record in records if connector.is_deleted(record)]
+    assert reasons == ["missing"]
+
+
+@TOOLS
+@ON_SQLITE
+def test_a_deleted_group_has_no_runs_and_its_outputs_are_deletions(
+    tool: type[Connector], timed_service: Service, tmp_path: Path
+) -> None:
+    token = timed_service.token()
+    client = timed_service.client(token)
+    with_runs(client)
+    client.delete("/v1/groups/group")
+    connector = tool(tmp_path, timed_service, token, "group")
+    if isinstance(connector, Airbyte):
+        connector.catalog("runs_", "full_refresh")
+    assert connector.read("runs") == []

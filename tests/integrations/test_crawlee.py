@@ -151,7 +151,7 @@ def test_a_cancelled_call_does_not_stop_others(storage: Storage) -> None:
 def test_a_call_fails_if_the_service_cannot_store_its_items() -> None:
     async def push(url: str) -> None:
         async with GleaneryStorageClient(
-            "prices", "shop", client=AsyncClient(url, "t", max_retries=0)
+            "prices", "shop", client=AsyncClient(url, "t", max_retries=0), run=False
         ) as storage:
             dataset = await storage.create_dataset_client(name="named")
             with pytest.raises(PushFailed, match="not known whether the first batch is stored"):

@@ -307,3 +307,34 @@ def test_without_dlt_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "dlt", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'gleanery\[dlt\]'"):
         importlib.import_module("gleanery.integrations.dlt")
+
+
+@ON_SQLITE
+def test_dlt_loads_the_runs_again_until_they_have_ended(
+    warehouse: Warehouse, timed_service: Service
+) -> None:
+    client = timed_service.client()
+    settings = {"missing": {"after_runs": 1, "max_share": 1.0}}
+    assert client.put("/v1/groups/group", json=settings).status_code == 200
+    client.store("group", output(1), output(2))
+    started = {"job_id": output(1)["job_id"], "labels": {"Country": "NO"}}
+    run = client.post("/v1/runs/group", json=started).json()
+    options = {"runs": True, "changes": True, "page_size": 1}
+    assert warehouse.load(source(timed_service, client, **options))["runs_group"] == 2
+    [row] = [row for row in warehouse.rows("runs_group") if row["run_id"] == run["run_id"]]
+    assert (row["status"], row["finish_date"], row["counts__missing"]) == ("running", None, 0)
+    client.post("/v1/outputs/group", params={"run_id": run["run_id"]}, json=[output(1)])
+    address = f"/v1/runs/group/{run['run_id']}/finish"
+    assert client.post(address, json={"status": "complete"}).status_code == 200
+    loaded = warehouse.load(source(timed_service, client, **options))
+    assert loaded == {"outputs_group": 1, "changes_group": 1, "runs_group": 2}
+    rows = warehouse.rows("runs_group")
+    [row] = [row for row in rows if row["run_id"] == run["run_id"]]
+    assert len(rows) == 2
+    assert (row["status"], row["counts__unchanged"], row["counts__removed"]) == ("complete", 1, 1)
+    assert (row["counts__missing"], "NO" in str(row["labels"])) == (1, True)
+    reasons = {row["change"]: row["reason"] for row in warehouse.rows("changes_group")}
+    assert reasons == {"create": None, "delete": "missing"}
+    client.delete("/v1/groups/group")
+    assert "runs_group" not in warehouse.load(source(timed_service, client, **options))
+    assert len(warehouse.rows("runs_group")) == 2

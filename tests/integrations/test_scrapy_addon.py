@@ -88,8 +88,16 @@ def test_a_feed_names_its_own_group() -> None:
     assert _PIPELINE in updated(FEEDS={"items.jsonl": {}}).getdict("ITEM_PIPELINES")
 
 
+def test_the_middlewares_of_runs_are_next_to_the_engine() -> None:
+    runs = "gleanery.integrations.scrapy.runs"
+    settings = updated(SPIDER_MIDDLEWARES={"project.Middleware": 5})
+    assert settings.getdict("DOWNLOADER_MIDDLEWARES") == {f"{runs}.RunDownloaderMiddleware": 10}
+    assert settings.getdict("SPIDER_MIDDLEWARES")[f"{runs}.RunSpiderMiddleware"] == 10
+    assert updated(GLEANERY_RUN=False).getdict("SPIDER_MIDDLEWARES") == {}
+
+
 def middlewares(**values: Any) -> dict[Any, Any]:
-    return updated(**values).getdict("DOWNLOADER_MIDDLEWARES")
+    return updated(GLEANERY_RUN=False, **values).getdict("DOWNLOADER_MIDDLEWARES")
 
 
 @pytest.mark.parametrize("has_setting", [True, False])

@@ -155,7 +155,7 @@ def test_a_site_without_versions_or_head_requests(
 def test_a_file_that_fails_is_left_out(
     service: Service, client: Client, site: FileSite, tmp_path: Path
 ) -> None:
-    urls = (f"{site.url}/missing", f"{site.url}/a")
+    urls = (f"{site.url}/status/404", f"{site.url}/a")
     done = scrape(service, client, tmp_path, *urls)
     assert done.stats["gleanery/files_failed"] == 1
     assert "the status is 404" in done.log

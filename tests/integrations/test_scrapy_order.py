@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
 from typing import Any
 
-from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
 
 from gleanery.integrations.scrapy.pipeline import GleaneryPipeline
 
@@ -33,9 +32,8 @@ class Engine:
 
 
 def new_pipeline(engine: Engine) -> Any:
-    crawler: Any = SimpleNamespace(
-        settings=Settings(_SETTINGS), spider=SimpleNamespace(name="s"), stats=None, engine=engine
-    )
+    crawler: Any = get_crawler(settings_dict=_SETTINGS)
+    crawler.engine = engine
     return GleaneryPipeline.from_crawler(crawler)
 
 

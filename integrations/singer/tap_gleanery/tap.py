@@ -1,4 +1,4 @@
-"""The tap: its settings and its one stream, the outputs of the configured groups."""
+"""The tap: its settings and its streams, the outputs and the runs of the configured groups."""
 
 from __future__ import annotations
 
@@ -32,42 +32,16 @@ _UNREACHABLE = "The service cannot be reached. Start it, or correct base_url in 
 
 
 class NextUrlPaginator(BaseHATEOASPaginator):
-    """Follows ``metadata.next_url``, which is null when there are no further changes."""
+    """Follows ``metadata.next_url``, which is null on the last page."""
 
     def get_next_url(self, response: Response) -> str | None:
-        next_url: str | None = response.json()["metadata"]["next_url"]
+        metadata: dict[str, Any] = response.json().get("metadata", {})
+        next_url: str | None = metadata.get("next_url")
         return next_url
 
 
-class OutputsStream(RESTStream[Any]):
-    """Changes of the outputs of each group. The bookmark of a group is its last cursor."""
-
-    name = "outputs"
-    path = "/v1/changes/{group_id}"
-    records_jsonpath = "$.changes[*]"
-    primary_keys = ("group_id", "output_id")
-    replication_key = "cursor"
-    is_sorted = True
-    schema = th.PropertiesList(
-        th.Property("group_id", th.StringType, required=True),
-        th.Property("output_id", th.StringType, required=True),
-        th.Property("cursor", th.IntegerType, required=True),
-        th.Property("change", th.StringType(allowed_values=["create", "update", "delete"])),
-        th.Property("change_date", th.DateTimeType),
-        th.Property("_sdc_deleted_at", th.DateTimeType),
-        th.Property("id", th.IntegerType),
-        th.Property("root_job_id", th.StringType),
-        th.Property("source_url", th.StringType),
-        th.Property("data", th.ObjectType(additional_properties=True)),
-        th.Property("tags", th.ObjectType(additional_properties=True)),
-        th.Property("files", th.ArrayType(th.ObjectType(additional_properties=True))),
-        th.Property("is_approved", th.BooleanType),
-        th.Property("key_hash", th.StringType),
-        th.Property("value_hash", th.StringType),
-        th.Property("create_date", th.DateTimeType),
-        th.Property("update_date", th.DateTimeType),
-        th.Property("last_scraped_date", th.DateTimeType),
-    ).to_dict()
+class GroupStream(RESTStream[Any]):
+    """Stream with a partition for each group."""
 
     @property
     def url_base(self) -> str:
@@ -93,8 +67,7 @@ class OutputsStream(RESTStream[Any]):
     def get_url_params(self, context: Context | None, next_page_token: Any) -> dict[str, Any]:
         if next_page_token is not None:
             return dict(parse_qsl(next_page_token.query))
-        cursor = self.get_starting_replication_key_value(context) or 0
-        return {"cursor": cursor, "limit": self.config["page_size"]}
+        return {"limit": self.config["page_size"]}
 
     def validate_response(self, response: Response) -> None:
         sentence = _SENTENCES.get(response.status_code)
@@ -108,6 +81,44 @@ class OutputsStream(RESTStream[Any]):
         content = " ".join(response.text.split())
         return f"The service responded with the status {response.status_code}: {content}"
 
+
+class OutputsStream(GroupStream):
+    """Changes of the outputs of each group. The bookmark of a group is its last cursor."""
+
+    name = "outputs"
+    path = "/v1/changes/{group_id}"
+    records_jsonpath = "$.changes[*]"
+    primary_keys = ("group_id", "output_id")
+    replication_key = "cursor"
+    is_sorted = True
+    schema = th.PropertiesList(
+        th.Property("group_id", th.StringType, required=True),
+        th.Property("output_id", th.StringType, required=True),
+        th.Property("cursor", th.IntegerType, required=True),
+        th.Property("change", th.StringType(allowed_values=["create", "update", "delete"])),
+        th.Property("change_date", th.DateTimeType),
+        th.Property("_sdc_deleted_at", th.DateTimeType),
+        th.Property("reason", th.StringType),
+        th.Property("id", th.IntegerType),
+        th.Property("root_job_id", th.StringType),
+        th.Property("source_url", th.StringType),
+        th.Property("data", th.ObjectType(additional_properties=True)),
+        th.Property("tags", th.ObjectType(additional_properties=True)),
+        th.Property("files", th.ArrayType(th.ObjectType(additional_properties=True))),
+        th.Property("is_approved", th.BooleanType),
+        th.Property("key_hash", th.StringType),
+        th.Property("value_hash", th.StringType),
+        th.Property("create_date", th.DateTimeType),
+        th.Property("update_date", th.DateTimeType),
+        th.Property("last_scraped_date", th.DateTimeType),
+    ).to_dict()
+
+    def get_url_params(self, context: Context | None, next_page_token: Any) -> dict[str, Any]:
+        parameters = super().get_url_params(context, next_page_token)
+        if next_page_token is None:
+            parameters["cursor"] = self.get_starting_replication_key_value(context) or 0
+        return parameters
+
     def post_process(self, row: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
         """Make one row of a change and its output."""
         output = row.pop("output")
@@ -115,8 +126,37 @@ class OutputsStream(RESTStream[Any]):
         return {**output, **row, "_sdc_deleted_at": deleted_at}
 
 
+class RunsStream(GroupStream):
+    """Runs of the jobs of each group. All are read: even one that has ended can change later."""
+
+    name = "runs"
+    path = "/v1/runs/{group_id}"
+    records_jsonpath = "$.runs[*]"
+    primary_keys = ("group_id", "run_id")
+    schema = th.PropertiesList(
+        th.Property("group_id", th.StringType, required=True),
+        th.Property("run_id", th.StringType, required=True),
+        th.Property("job_id", th.StringType),
+        th.Property("status", th.StringType),
+        th.Property("start_date", th.DateTimeType),
+        th.Property("finish_date", th.DateTimeType),
+        th.Property("message", th.StringType),
+        th.Property("labels", th.ObjectType(additional_properties=th.StringType)),
+        th.Property("is_implicit", th.BooleanType),
+        th.Property("counts", th.ObjectType(additional_properties=th.IntegerType)),
+        th.Property("comparison", th.StringType),
+        th.Property("removal", th.StringType),
+        th.Property("removable", th.IntegerType),
+    ).to_dict()
+
+    def validate_response(self, response: Response) -> None:
+        """Accept a deleted group, which has no runs. Its outputs are read: they are deletions."""
+        if response.status_code != HTTPStatus.NOT_FOUND:
+            super().validate_response(response)
+
+
 class TapGleanery(Tap):
-    """Reads the outputs of groups, then only their changes and deletions."""
+    """Reads the outputs of groups, then only their changes and deletions, and their runs."""
 
     name = "tap-gleanery"
     config_jsonschema = th.PropertiesList(
@@ -152,4 +192,4 @@ class TapGleanery(Tap):
             sys.exit(1)
 
     def discover_streams(self) -> list[Stream]:
-        return [OutputsStream(self)]
+        return [OutputsStream(self), RunsStream(self)]

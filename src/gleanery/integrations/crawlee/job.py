@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from gleanery.client import AsyncClient, ClientError, NotFound, PushReport
+from gleanery.client import AsyncClient, ClientError, NotFound, PushFailed, PushReport
 from gleanery.client.items import InvalidItem
+from gleanery.client.runs import concerns_run
+from gleanery.integrations.crawlee.runs import StorageRuns
 
 _log = logging.getLogger("gleanery.integrations")
 
@@ -85,6 +88,8 @@ class DatasetJob:
         fields: OutputFields,
         on_error: Literal["fail", "skip"],
         totals: PushReport,
+        runs: StorageRuns,
+        skipped: Counter[str],
     ) -> None:
         self._client = client
         self.group = group
@@ -92,6 +97,8 @@ class DatasetJob:
         self._fields = fields
         self._on_error = on_error
         self._totals = totals
+        self._runs = runs
+        self._skipped = skipped
         self.stored = 0
         """Number of items that were stored since the start."""
         self._is_new = False
@@ -124,6 +131,7 @@ class DatasetJob:
         stored = report.created + report.updated + report.unchanged
         self.stored += stored
         _add(self._totals, report)
+        self._skipped[self.job] += report.skipped
         for error in report.errors:
             reason = f"{'.'.join(error.loc)}: {error.msg}" if error.loc else error.msg
             _log.error("The item %s is not stored: %s", self._describe(items[error.index]), reason)
@@ -143,6 +151,17 @@ class DatasetJob:
             await self._push(first)
 
     async def _push(self, items: list[Item]) -> PushReport:
+        """Store items in the run of the job; if it has ended, without it."""
+        run_id = await self._runs.run_of(self.job)
+        try:
+            return await self._push_into(run_id, items)
+        except PushFailed as error:
+            if run_id is None or not concerns_run(error.cause):
+                raise
+            self._runs.note_end(self.job, error.cause)
+        return await self._push_into(None, items)
+
+    async def _push_into(self, run_id: str | None, items: list[Item]) -> PushReport:
         fields = self._fields
         if not fields.files:
             return await self._client.push(
@@ -152,9 +171,10 @@ class DatasetJob:
                 url_field=fields.url,
                 key_field=fields.key,
                 on_error=self._on_error,
+                run_id=run_id,
             )
         outputs = [self._to_output(item) for item in items]
-        return await self._client.push(self.group, outputs, on_error=self._on_error)
+        return await self._client.push(self.group, outputs, on_error=self._on_error, run_id=run_id)
 
     def _to_output(self, item: Item) -> dict[str, Any] | InvalidItem:
         return self._fields.to_output(self.job, item)
@@ -168,12 +188,12 @@ class DatasetJob:
         An error is raised when the dataset is read: to store items, reading is not necessary.
         """
         try:
-            scrapes = (await self._client.fields(self.group, self.job)).scrapes
+            runs = (await self._client.fields(self.group, self.job)).runs
         except ClientError as error:
             return error
-        if not scrapes:  # somebody has deleted the job
+        if not runs:  # somebody has deleted the job
             return ClientError(f"The job {self.job} was deleted while its dataset was stored")
-        newest = max(scrape.last_seen for scrape in scrapes)
+        newest = max(run.last_date for run in runs)
         return newest.replace(microsecond=0)  # the dates of outputs have whole seconds
 
     async def read(self) -> AsyncIterator[dict[str, Any]]:

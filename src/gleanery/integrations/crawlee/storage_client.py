@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -13,9 +14,12 @@ from gleanery.client import AsyncClient, PushReport
 from gleanery.integrations import limit_request_log
 from gleanery.integrations.crawlee.dataset_client import GleaneryDatasetClient
 from gleanery.integrations.crawlee.job import DatasetJob, OutputFields
+from gleanery.integrations.crawlee.runs import StorageRuns
 
 if TYPE_CHECKING:
     from crawlee.storage_clients._base import KeyValueStoreClient, RequestQueueClient
+
+    from gleanery.client.models import FinalRunStatus
 
 _MAX_RETRIES = 60  # about six minutes: an error ends the crawl
 _DEFAULT_ALIAS = "__default__"  # Crawlee's alias of the dataset without a name
@@ -31,6 +35,10 @@ class GleaneryStorageClient(StorageClient):
     and ``file_fields`` those with ids of stored files. An invalid item is logged and left out, or,
     with ``on_error="fail"``, ends the crawl. Key-value stores and request queues are those of
     ``storage_client``, by default of Crawlee's file system.
+
+    In an ``async with`` statement, the block is a run of each job, with ``labels``, unless ``run``
+    is False. It ends as complete, as partial if requests have failed or are left, or if items were
+    not stored, and as failed after an exception.
     """
 
     def __init__(
@@ -44,6 +52,8 @@ class GleaneryStorageClient(StorageClient):
         file_fields: Sequence[str] = (),
         on_error: Literal["fail", "skip"] = "skip",
         storage_client: StorageClient | None = None,
+        run: bool = True,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         if isinstance(file_fields, str):
             raise TypeError("file_fields must be a list of names")
@@ -54,6 +64,8 @@ class GleaneryStorageClient(StorageClient):
         self._fields = OutputFields(url_field, key_field, tuple(file_fields))
         self._on_error: Literal["fail", "skip"] = on_error
         self._others = storage_client or FileSystemStorageClient()
+        self._runs = StorageRuns(self._client, group, labels, is_enabled=run)
+        self._skipped: Counter[str] = Counter()
         limit_request_log()
         self.report = PushReport()
         """Number of items that were created, updated, unchanged and skipped, of all datasets."""
@@ -62,6 +74,7 @@ class GleaneryStorageClient(StorageClient):
         return f"{type(self).__name__}({self._group!r}, {self._job!r})"
 
     async def __aenter__(self) -> Self:
+        await self._runs.open(self._job)
         return self
 
     async def __aexit__(
@@ -70,7 +83,14 @@ class GleaneryStorageClient(StorageClient):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        try:
+            await self._runs.close(error, self._skipped)
+        finally:
+            await self.close()
+
+    async def finish(self, status: FinalRunStatus, message: str | None = None) -> None:
+        """Finish the runs of the block now. Its end does not finish them again."""
+        await self._runs.finish(status, message)
 
     async def close(self) -> None:
         """Close the connections to the service. Every pushed item is stored already."""
@@ -94,7 +114,14 @@ class GleaneryStorageClient(StorageClient):
             name = self._name_of(id)
         job = name or (alias if alias != _DEFAULT_ALIAS else None) or self._job
         store = DatasetJob(
-            self._client, self._group, job, self._fields, self._on_error, self.report
+            self._client,
+            self._group,
+            job,
+            self._fields,
+            self._on_error,
+            self.report,
+            self._runs,
+            self._skipped,
         )
         client = GleaneryDatasetClient(store, f"{self._group}/{job}", name)
         configuration = configuration or Configuration.get_global_configuration()
@@ -132,6 +159,8 @@ class GleaneryStorageClient(StorageClient):
         configuration: Configuration | None = None,
     ) -> RequestQueueClient:
         """Open a request queue of the other storage client."""
-        return await self._others.create_rq_client(
+        queue = await self._others.create_rq_client(
             id=id, name=name, alias=alias, configuration=configuration
         )
+        await self._runs.watch(queue)
+        return queue

@@ -1,4 +1,4 @@
-"""Rows of outputs and of changes, made from the JSON text of a change, and their columns in dlt."""
+"""Rows of outputs, changes and runs, made from their JSON text, and their columns in dlt."""
 
 from __future__ import annotations
 
@@ -51,6 +51,11 @@ def change_row(change: Raw, doubles: Paths) -> Row:
     """Return the row of a change: its own members, and those of its output."""
     members = _read(change, doubles)
     return {**members.pop("output"), **members}
+
+
+def run_row(run: Raw) -> Row:
+    """Return the row of a run. Each count has a column."""
+    return _decode(run)
 
 
 def restart_row(group: str, cursor: int) -> Row:

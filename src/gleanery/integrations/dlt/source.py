@@ -26,6 +26,7 @@ from gleanery.integrations.dlt.rows import (
     output_row,
     paths_of_doubles,
     restart_row,
+    run_row,
 )
 
 _PAGE_SIZE = 1000
@@ -51,6 +52,15 @@ _CHANGE_COLUMNS: _Columns = {
     **_DATES,
     "cursor": _CURSOR,
     "change_date": {"data_type": "timestamp"},
+    "reason": {"data_type": "text"},
+}
+_RUN_COLUMNS: _Columns = {
+    "start_date": {"data_type": "timestamp"},
+    "finish_date": {"data_type": "timestamp"},
+    "message": {"data_type": "text"},
+    "labels": {"data_type": "json"},
+    "comparison": {"data_type": "text"},
+    "removal": {"data_type": "text"},
 }
 
 
@@ -73,6 +83,7 @@ def gleanery_source(
     view: View = "full",
     changes: bool = False,
     page_size: int = _PAGE_SIZE,
+    runs: bool = False,
 ) -> Iterator[DltResource]:
     """Load the outputs of groups, and afterwards only their changes and deletions.
 
@@ -85,6 +96,7 @@ def gleanery_source(
         changes: Adds a resource ``changes_<group_id>`` for each group: a log of its changes, to
             which each run adds.
         page_size: Number of changes in one request, at most 1000.
+        runs: Adds a resource ``runs_<group_id>`` for each group: the runs of its jobs.
 
     Yields:
         The resources.
@@ -96,6 +108,8 @@ def gleanery_source(
         yield _outputs_resource(Feed(f"outputs_{group}", *options))
         if changes:
             yield _changes_resource(Feed(f"changes_{group}", *options))
+        if runs:
+            yield _runs_resource(Feed(f"runs_{group}", *options))
 
 
 def _outputs_resource(feed: Feed) -> DltResource:
@@ -119,6 +133,24 @@ def _changes_resource(feed: Feed) -> DltResource:
         columns=_CHANGE_COLUMNS,
     )(feed)
     return resource
+
+
+def _runs_resource(feed: Feed) -> DltResource:
+    resource: DltResource = dlt.resource(
+        _load_runs,
+        name=feed.resource,
+        write_disposition="merge",
+        primary_key="run_id",
+        columns=_RUN_COLUMNS,
+    )(feed)
+    return resource
+
+
+def _load_runs(feed: Feed) -> Iterator[list[Row]]:
+    """Yield all runs that the service has: even one that has ended can change later."""
+    with Client(feed.base_url, feed.token) as client, suppress(NotFound):  # the group is deleted
+        for page in client.runs(feed.group, page_size=feed.page_size).raw_pages():
+            yield [run_row(run) for run in page]
 
 
 def _load_outputs(feed: Feed) -> Iterator[list[Row]]:

@@ -13,10 +13,12 @@ from gleanery.integrations.scrapy.settings import GleanerySettings
 _PACKAGE = "gleanery.integrations.scrapy"
 _PIPELINES = "ITEM_PIPELINES"
 _MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
+_SPIDER_MIDDLEWARES = "SPIDER_MIDDLEWARES"
 _FILES_PRIORITY = 1
 """Scrapy's manual gives its files pipeline this priority: later pipelines see the files."""
 _ITEMS_PRIORITY = 900  # after the pipelines of the project, which change and drop items
 _COOKIES_PRIORITY = 700  # of Scrapy's CookiesMiddleware, which it replaces
+_RUN_PRIORITY = 10  # next to the engine, where all other middlewares have given up
 _COOKIES = f"{_PACKAGE}.cookies.GleaneryCookiesMiddleware"
 _SCRAPY_COOKIES = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 
@@ -38,6 +40,11 @@ class Addon:
             _install(settings, _MIDDLEWARES, _COOKIES, _COOKIES_PRIORITY)
         if _is_enabled(settings, _MIDDLEWARES, _COOKIES):
             _install(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
+        if chosen.has_run:
+            component = f"{_PACKAGE}.runs.RunDownloaderMiddleware"
+            _install(settings, _MIDDLEWARES, component, _RUN_PRIORITY)
+            component = f"{_PACKAGE}.runs.RunSpiderMiddleware"
+            _install(settings, _SPIDER_MIDDLEWARES, component, _RUN_PRIORITY)
         _set_member(settings, "FEED_STORAGES", "gleanery", f"{_PACKAGE}.feed.GleaneryFeedStorage")
 
 

@@ -22,6 +22,7 @@ from gleanery.client.queue.batches import in_batches
 from gleanery.client.queue.sender import RejectedItems, items_are, plain_name, they_are
 from gleanery.client.queue.spool import Spool
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder, OutputPusher
+from gleanery.integrations.scrapy.runs import runs_of
 from gleanery.integrations.scrapy.settings import GleanerySettings, patient_retries
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
     def __init__(self, crawler: Crawler, settings: GleanerySettings) -> None:
         self._crawler = crawler
         self._settings = settings
+        self._run = runs_of(crawler).open(settings, is_feed=True)
 
     @classmethod
     def from_crawler(
@@ -124,8 +126,11 @@ class GleaneryFeedStorage(BlockingFeedStorage):
             self._push(file, outcome)
         except Exception as error:  # of the service or of the disk: no item may be lost
             outcome.error = error
+            if outcome.spool is None:
+                self._run.note_problem("a feed was not stored")
         finally:
             file.close()
+        self._run.note_lost(outcome.counts["unusable"])
         return outcome
 
     def _push(self, file: IO[bytes], outcome: _Outcome) -> None:
@@ -137,6 +142,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
             outcome.spool = spool.folder
             self._send(spool, outcome)
         finally:
+            self._run.note_left(spool.items())
             spool.close()
 
     def _encode(self, file: IO[bytes], outcome: _Outcome) -> Iterator[bytes]:
@@ -151,19 +157,22 @@ class GleaneryFeedStorage(BlockingFeedStorage):
                 outcome.add_reasons(str(error))
 
     def _send(self, spool: Spool, outcome: _Outcome) -> None:
-        pusher = OutputPusher(self._settings)
+        pusher = OutputPusher(self._settings, self._run)
         retries = patient_retries(self._crawler.settings)
         with self._settings.client(max_retries=retries) as client:
             while len(spool) > 0:
+                if not (is_earlier := spool.earlier > 0):
+                    pusher.begin(client)
                 lines = spool.read_first()
                 if lines is None:  # it cannot be read, and is left out
                     continue
-                report, rejected = pusher.push(client, lines)
+                report, rejected = pusher.store(client, lines, is_earlier=is_earlier)
                 if rejected:
                     outcome.rejected.add(rejected)
                     outcome.counts["rejected"] += len(rejected)
                 spool.remove_first()
                 outcome.add_report(report)
+            pusher.begin(client)  # a feed without items is an empty run
 
     def _finish(self, outcome: _Outcome) -> None:
         for name in ("created", "updated", "unchanged"):

@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 from itemadapter import ItemAdapter
 from scrapy import Request, signals
-from scrapy.exceptions import DropItem
 from scrapy.http.request import NO_CALLBACK
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.pipelines.media import MediaPipeline
@@ -31,6 +30,7 @@ from gleanery.integrations.scrapy.coroutines import (
     is_closing,
 )
 from gleanery.integrations.scrapy.crawl_sessions import SessionUnavailable
+from gleanery.integrations.scrapy.runs import LostItem
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class GleaneryFilesPipeline(FilesPipeline):
         missed = next((one.value for one in failures if isinstance(one.value, FileMissed)), None)
         if missed is not None or (failures and self._are_required):
             reason = f": {missed}" if missed else ""
-            raise DropItem(f"{len(failures)} files of the item are not stored{reason}")
+            raise LostItem(f"{len(failures)} files of the item are not stored{reason}")
 
     def _urls_of(self, item: Any) -> Any:
         return ItemAdapter(item).get(self.files_urls_field)

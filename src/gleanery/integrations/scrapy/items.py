@@ -9,8 +9,10 @@ from typing import Any
 from itemadapter import ItemAdapter
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
-from gleanery.client import Client, Forbidden, NotFound
+from gleanery.client import Client, Forbidden, NotFound, PushFailed
 from gleanery.client.queue.sender import PermanentFailure, Pushed, push_lines
+from gleanery.client.runs import concerns_run
+from gleanery.integrations.scrapy.runs import CrawlRun
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 _FORBIDDEN = (
@@ -147,19 +149,47 @@ class KeyConflict(PermanentFailure):
 
 
 class OutputPusher:
-    """Stores outputs in the group of the settings."""
+    """Stores outputs in the group of the settings, as those of a run."""
 
-    def __init__(self, settings: GleanerySettings) -> None:
+    def __init__(self, settings: GleanerySettings, run: CrawlRun) -> None:
         self._settings = settings
+        self._run = run
         self._uses_group_key: bool | None = None  # unknown until the service has said it
 
-    def push(self, client: Client, lines: Sequence[bytes]) -> Pushed:
-        """Store lines. Raise KeyConflict if their keys would be other ones than the group has."""
+    def begin(self, client: Client) -> None:
+        """Begin the run. It creates a new group, so the key fields of the group come first."""
+        self._check_keys(client)
+        self._run.begin(client)
+
+    def store(self, client: Client, lines: Sequence[bytes], *, is_earlier: bool = False) -> Pushed:
+        """Store lines. Raise KeyConflict if their keys would be other ones than the group has.
+
+        Lines of an earlier crawl do not belong to the run of this one.
+        """
+        if self._check_keys(client) and len(self._settings.key_fields) == 1:
+            lines = [_without_key(line) for line in lines]
+        if is_earlier:
+            return push_lines(client, self._settings.require_group(), lines)
+        pushed = self._store_in_run(client, lines)
+        report = pushed.report
+        stored = report.created + report.updated + report.unchanged
+        self._run.note_stored(stored, len(pushed.rejected))
+        return pushed
+
+    def _store_in_run(self, client: Client, lines: Sequence[bytes]) -> Pushed:
+        group, run_id = self._settings.require_group(), self._run.run_id
+        try:
+            return push_lines(client, group, lines, run_id)
+        except PushFailed as error:
+            if run_id is None or not concerns_run(error.cause):
+                raise
+            self._run.note_end(error.cause)
+        return push_lines(client, group, lines)
+
+    def _check_keys(self, client: Client) -> bool:
         if self._uses_group_key is None:
             self._uses_group_key = _uses_group_key(client, self._settings)
-        if self._uses_group_key and len(self._settings.key_fields) == 1:
-            lines = [_without_key(line) for line in lines]
-        return push_lines(client, self._settings.require_group(), lines)
+        return self._uses_group_key
 
 
 def _uses_group_key(client: Client, settings: GleanerySettings) -> bool:

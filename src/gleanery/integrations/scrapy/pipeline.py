@@ -20,6 +20,7 @@ from gleanery.client.queue.batches import BatchQueue
 from gleanery.client.queue.sender import Events, Sender
 from gleanery.integrations.scrapy.coroutines import call_later
 from gleanery.integrations.scrapy.items import InvalidItem, ItemEncoder, OutputPusher
+from gleanery.integrations.scrapy.runs import runs_of
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class GleaneryPipeline:
         self._settings = settings
         self._crawler = crawler
         self._encoder = ItemEncoder(settings)
+        self._run = runs_of(crawler).open(settings)
         self._pending: BatchQueue[bytes] = BatchQueue(settings.batch_size, settings.batch_seconds)
         self._held: deque[_HeldLine] = deque()
         self._has_paused = False
@@ -76,7 +78,7 @@ class GleaneryPipeline:
             settings.open_rejected(),
             events,
             connect=settings.client,
-            store=OutputPusher(settings).push,
+            target=OutputPusher(settings, self._run),
             max_retries=settings.max_retries,
             close_seconds=settings.close_seconds,
             producer="this spider",
@@ -171,6 +173,10 @@ class GleaneryPipeline:
         return DropItem("Neither Gleanery nor the disk takes it")
 
     def _count(self, name: str, number: int) -> None:
+        if name == "lost":
+            self._run.note_lost(number)
+        elif name == "left_in_spool":
+            self._run.note_left(number)
         if self._crawler.stats is not None:
             self._crawler.stats.inc_value(f"gleanery/{name}", number)
 

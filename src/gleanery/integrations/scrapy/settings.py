@@ -14,6 +14,7 @@ from gleanery.client import NotConfigured as ClientNotConfigured
 from gleanery.client.queue.batches import MAX_ITEMS
 from gleanery.client.queue.sender import RejectedItems
 from gleanery.client.queue.spool import Spool, spool_folder
+from gleanery.client.runs import run_of_environment
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -46,6 +47,11 @@ class GleanerySettings:
     """Seconds for which the end of a crawl waits for a service that does not respond."""
     spool: str = "gleanery"
     """Folder for items that could not be sent; a relative one is below Scrapy's data folder."""
+    has_run: bool = True
+    """True if the crawl is a run of the job."""
+    run_id: str | None = None
+    """Run that somebody else has started and will finish."""
+    run_labels: dict[str, str] | None = None
 
     @classmethod
     def from_scrapy(cls, settings: BaseSettings, spider: str | None = None) -> GleanerySettings:
@@ -66,6 +72,9 @@ class GleanerySettings:
             max_retries=settings.getint("GLEANERY_MAX_RETRIES", 4),
             close_seconds=settings.getfloat("GLEANERY_CLOSE_SECONDS", 30.0),
             spool=settings.get("GLEANERY_SPOOL") or "gleanery",
+            has_run=settings.getbool("GLEANERY_RUN", True),
+            run_id=settings.get("GLEANERY_RUN_ID") or None,
+            run_labels=_labels(settings),
         )
         read._check()
         return read
@@ -98,6 +107,10 @@ class GleanerySettings:
                 'ITEM_PIPELINES = {"gleanery.integrations.scrapy.GleaneryPipeline": None}'
             )
         return self.group
+
+    def given_run(self) -> str | None:
+        """Return the run that the settings name, or in which this process was started."""
+        return self.run_id or run_of_environment(self.require_group(), self.job)
 
     def open_spool(self) -> Spool:
         """Return the spool for the service, the group and the job."""
@@ -136,6 +149,11 @@ def _file_fields(settings: BaseSettings) -> tuple[str, ...]:
     if not names and settings.getbool("GLEANERY_FILES"):
         return (settings.get("FILES_RESULT_FIELD") or "files",)
     return names
+
+
+def _labels(settings: BaseSettings) -> dict[str, str] | None:
+    labels = settings.getdict("GLEANERY_RUN_LABELS")
+    return {str(name): str(value) for name, value in labels.items()} or None
 
 
 def _names(settings: BaseSettings, setting: str) -> tuple[str, ...]:
