@@ -24,6 +24,7 @@ from bench import (
     pages,
     process,
     results,
+    runs,
     scrapy_items,
 )
 from bench.environment import ROOT, Environment, open_environment
@@ -32,6 +33,7 @@ from bench.load_generator import LOAD_CORE
 PARTS: dict[str, Callable[[Environment], None]] = {
     "start": process.measure_startup,
     "ingest": ingest.measure,
+    "runs": runs.measure,
     "history": history.measure,
     "commits": commits.measure,
     "files": files.measure,

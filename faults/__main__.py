@@ -23,6 +23,7 @@ from faults import (
     lost_folder,
     power_loss,
     results,
+    runs,
     scale_out,
     slow_readers,
     tls,
@@ -64,6 +65,8 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "leases-postgres": partial(leases.kill_service, engine="PostgreSQL", rounds=_LEASE_ROUNDS),
     "views-sqlite": partial(views.kill_service, engine="SQLite", rounds=_VIEW_ROUNDS),
     "views-postgres": partial(views.kill_service, engine="PostgreSQL", rounds=_VIEW_ROUNDS),
+    "runs-sqlite": partial(runs.kill_service, engine="SQLite", rounds=_LEASE_ROUNDS),
+    "runs-postgres": partial(runs.kill_service, engine="PostgreSQL", rounds=_LEASE_ROUNDS),
     **{
         f"{task.name}-{engine}": partial(
             client_kill.kill_during, task=task, engine=name, rounds=_CLIENT_ROUNDS
