@@ -36,7 +36,7 @@ NOT_RUN = {
     f"{_HOW_TO}/export-to-parquet-and-csv.md": "not yet: it needs a bucket",
     f"{_HOW_TO}/follow-the-audit-log.md": "it shows entries of one day",
     f"{_HOW_TO}/see-how-an-output-changed.md": "its ids and dates are those of one output",
-    f"{_HOW_TO}/see-how-well-fields-are-filled.md": "its table needs scrapes of several days",
+    f"{_HOW_TO}/see-how-well-fields-are-filled.md": "its table needs runs of several days",
     f"{_HOW_TO}/use-the-console.md": "its command prints a link that is used once",
 }
 

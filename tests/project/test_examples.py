@@ -37,6 +37,8 @@ PAGES = (
     "docs/how-to/review-a-job.md",
     "docs/how-to/use-the-python-client.md",
     "docs/how-to/store-the-items-of-a-scraper.md",
+    "docs/how-to/use-runs.md",
+    "docs/how-to/find-products-that-vanish.md",
     "docs/how-to/scrape-with-scrapy.md",
     "docs/how-to/hand-cookies-to-a-scraper.md",
     "docs/how-to/scrape-with-crawlee.md",
