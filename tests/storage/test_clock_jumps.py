@@ -87,6 +87,14 @@ class Data:
         return gone and self._client.items("group") == []
 
 
+def go_on(client: Client) -> None:
+    """The job stores something in another run: the outputs of a silent job do not expire."""
+    run_id = client.post("/v1/runs/group", json={"job_id": "job"}).json()["run_id"]
+    stored = client.post(f"/v1/outputs/group?run_id={run_id}", json=[output(3)]).json()
+    client.post(f"/v1/runs/group/{run_id}/finish", json={"status": "partial"})
+    client.delete(f"/v1/outputs/group/{stored['results'][0]['output_id']}")
+
+
 def confirm(clock: Clock, settings: Settings) -> None:
     """Lets the first day pass, so that the service deletes expired data."""
     wait_for_rounds(settings, lambda: False)
@@ -185,6 +193,7 @@ def test_a_time_that_stays_is_confirmed_after_a_day(swept_service: Service, cloc
         data = Data(client)
         clock.jump(seconds=40 * DAY)
         clock.jump_server(seconds=40 * DAY)
+        go_on(client)
         wait_for_rounds(settings, data.is_lost)
         clock.move(seconds=DAY / 2)
         wait_for_rounds(settings, data.is_lost)
@@ -204,6 +213,7 @@ def test_data_expires_after_a_long_downtime(swept_settings: Settings, clock: Clo
     service = Service(swept_settings, clock)
     with service.client(token) as client:
         assert len(client.items("group")) == 1
+        go_on(client)
         wait_for_rounds(service.settings, lambda: client.items("group") == [])
         assert len(client.items("group")) == 1
         clock.move(seconds=DAY)

@@ -17,7 +17,7 @@ BARE_ITEMS = (
     "key_field",
 )  # OpenAPI can't say that the first needs the second
 FITTING = ("url", "format")  # a format can need a URL
-NOT_IN_VIEW = ("approved", "diff")  # OpenAPI can't say that they exclude view=approved
+NOT_IN_VIEW = ("approved", "diff", "missing")  # OpenAPI can't say that view=approved excludes it
 _OUTPUTS = st.fixed_dictionaries(
     {
         "job_id": st.sampled_from(["a", "b"]),

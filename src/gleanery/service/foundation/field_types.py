@@ -427,6 +427,8 @@ IgnoredDateTime = Annotated[
 NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
 Cursor = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
 Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(float_to_integer)]
+Minutes = Annotated[int, Field(ge=1, le=525_600), BeforeValidator(float_to_integer)]
+RunCount = Annotated[int, Field(ge=1, le=100), BeforeValidator(float_to_integer)]
 VersionCount = Annotated[int, Field(ge=0, le=1000), BeforeValidator(float_to_integer)]
 QueryNumericGroupId = Annotated[
     int,

@@ -68,15 +68,16 @@ class FieldOut(CountedField):
 
 
 class RunFieldsOut(TypedDict):
-    """Run of a job, and the fields of the outputs that it has sent."""
+    """Run of a job, and the fields of the outputs that it has sent.
+
+    `last_date` is the time of its last outputs or, without outputs, of its start.
+    """
 
     run_id: str
     job_id: str
     status: Status
     start_date: DateTimeOut
-    last_date: Annotated[
-        DateTimeOut, Field(description="Time of its last outputs; without outputs, of its start.")
-    ]
+    last_date: DateTimeOut
     outputs: Annotated[int, Field(description="Outputs that were sent, each counted once.")]
     fields: list[CountedField]
 

@@ -11,7 +11,9 @@ from gleanery.service.foundation.field_types import (
     MAX_INT64,
     MAX_NAME_LENGTH,
     Days,
+    Minutes,
     NonEmptyText,
+    RunCount,
     Text,
     VersionCount,
     WholeNumber,
@@ -31,7 +33,7 @@ def _member_names(names: list[str]) -> list[str]:
 class MissingSettings(Input):
     """What happens with outputs that complete runs do not send any more."""
 
-    after_runs: Annotated[int, Field(strict=True, ge=1, le=100)] | None = Field(
+    after_runs: RunCount | None = Field(
         default=None,
         description="An output is removed after it was missing in this many complete runs in a "
         "row. null: it is never removed.",
@@ -80,7 +82,7 @@ class GroupSettings(Input):
         description="Days for which an earlier version is kept after another one has replaced it. "
         "The default is 90.",
     )
-    run_timeout_minutes: Annotated[int, Field(strict=True, ge=1, le=525_600)] | None = Field(
+    run_timeout_minutes: Minutes | None = Field(
         default=None,
         description="Minutes without outputs after which a run that was started is abandoned. The "
         "default is 360.",

@@ -274,17 +274,14 @@ async def _write_last_scraped(
     sightings: Mapping[bytes, Sighting],
     outputs: Iterable[OutputRow | UnchangedRow],
 ) -> None:
-    by_job = defaultdict[int, list[bytes]](list)
-    for row in outputs:
-        by_job[row.job_id].append(row.identity)
-    for job_id, identities in by_job.items():
-        await rows.write_last_scraped(locked, identities, runs.current[job_id].id)
-        seen = [
-            (identity, sightings[identity].change)
-            for identity in identities
-            if identity in sightings
-        ]
-        await rows.write_run_changes(locked, seen)
+    identities = [(row.identity, runs.current[row.job_id].id) for row in outputs]
+    run_ids = {run_id for _, run_id in identities}
+    if len(run_ids) == 1:  # the usual case
+        await rows.write_last_scraped(locked, [one for one, _ in identities], run_ids.pop())
+    else:
+        await rows.write_last_scraped_of_runs(locked, identities)
+    seen = [(one, sightings[one].change) for one, _ in identities if one in sightings]
+    await rows.write_run_changes(locked, seen)
 
 
 async def _record_statistics(

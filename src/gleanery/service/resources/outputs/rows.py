@@ -163,6 +163,17 @@ async def write_last_scraped(locked: LockedGroup, identities: Sequence[bytes], r
         await locked.transaction.fetch_by_keys(chunk, UPDATE_LAST_SCRAPED, *values)
 
 
+async def write_last_scraped_of_runs(
+    locked: LockedGroup, outputs: Iterable[tuple[bytes, int]]
+) -> None:
+    """Do the same for outputs of several runs, without a statement for each run."""
+    now = locked.scrape_time
+    values = (locked.organization_id, now, paging.last_scraped_member(now // timestamps.SECOND))
+    await locked.transaction.execute_many(
+        UPDATE_LAST_SCRAPED, [(*values, run_id, identity) for identity, run_id in outputs]
+    )
+
+
 async def write_run_changes(locked: LockedGroup, changes: Iterable[tuple[bytes, int]]) -> None:
     """Write what unchanged outputs count as in a run that has sent them before."""
     key = locked.organization_id
