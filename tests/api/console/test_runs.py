@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gleanery.service.resources.runs import console as runs_console
+from gleanery.service.resources.runs.changing import LOOKED_AT
 from tests.support.console import ConsoleClient
 from tests.support.console_runs import send_run
 from tests.support.outputs import output
@@ -199,7 +200,7 @@ def test_the_outputs_of_a_removal_are_paged(
 def test_outputs_of_other_jobs_do_not_hide_those_of_a_removal(
     client: Client, console: ConsoleClient
 ) -> None:
-    count = runs_console._LOOKED_AT + 10
+    count = LOOKED_AT + 10
     outputs = [output(number, job_id="other") for number in range(count)]
     send_run(client, "group", "other", outputs)
     send_run(client, "group", "other", [])

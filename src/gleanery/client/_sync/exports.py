@@ -161,7 +161,7 @@ class Exports:
     ) -> ExportReport:
         """Write the outputs of a group to a path, ``-`` (standard output) or ``s3://bucket/key``.
 
-        Each output is there once, even if others write meanwhile. The destination gets the whole
+        Each output is there once, even while others write. The destination gets the whole
         file at the end, or nothing. Without ``format``, the ending of its name says the format.
         ``data`` says whether a table has one column for each key of ``data``, or one with JSON
         text. ``fields`` are members of an output and keys of ``data``. The filters are those of

@@ -53,13 +53,14 @@ SELECT id, started_at, removal_until, removed_seq FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open AND removal = 'pending'
 ORDER BY id LIMIT 1
 """
-_LOOKED_AT = 2000
+LOOKED_AT = 2000
+"""Missing outputs of the group that ``MISSING`` finds, which may be of other jobs."""
 # The index has the missing outputs of all jobs of the group, so a step looks at some of them.
-_MISSING = indexed(
+MISSING = indexed(
     f"""
 SELECT identity, seq, job_id, missing_since, last_scraped_at, octet_length(item) FROM {{outputs}}
 WHERE organization_id = $1 AND group_id = $2 AND missing_since > 0 AND seq > $3
-ORDER BY seq LIMIT {_LOOKED_AT}
+ORDER BY seq LIMIT {LOOKED_AT}
 """,
     outputs="outputs_by_missing",
 )
@@ -256,6 +257,25 @@ async def run_steps(database: Database, group: str, job_id: int, clock: Clock) -
         pass
 
 
+class MissingOutput(NamedTuple):
+    """A row that ``MISSING`` finds."""
+
+    identity: bytes
+    seq: int
+    job_id: int
+    missing_since: int
+    last_scraped_at: int
+    size: int
+
+    def is_removable(self, job_id: int, until: int, started_at: int) -> bool:
+        """Return True if the removal of a run takes it: nobody has sent it since the start."""
+        return (
+            self.job_id == job_id
+            and self.missing_since <= until
+            and self.last_scraped_at < started_at
+        )
+
+
 async def _remove_some(locked: LockedGroup, job_id: int) -> bool:
     """Remove some outputs of the first pending removal. Return False if there is none.
 
@@ -266,23 +286,20 @@ async def _remove_some(locked: LockedGroup, job_id: int) -> bool:
     if not found:
         return False
     [[id_, started_at, until, removed_seq]] = found
-    looked_at = await locked.transaction.fetch(_MISSING, *group_key, removed_seq)
-    chosen = [
-        (row[0], row[1], row[-1])
-        for row in looked_at
-        if row[2] == job_id and row[3] <= until and row[4] < started_at
-    ]
-    count = paging.count_fitting([size for *_, size in chosen[:MAX_REMOVED]], mutations.MAX_BYTES)
+    rows_found = await locked.transaction.fetch(MISSING, *group_key, removed_seq)
+    looked_at = [MissingOutput(*row) for row in rows_found]
+    chosen = [one for one in looked_at if one.is_removable(job_id, until, started_at)]
+    count = paging.count_fitting([one.size for one in chosen[:MAX_REMOVED]], mutations.MAX_BYTES)
     removed = await mutations.delete(
-        locked, [identity for identity, *_ in chosen[:count]], reason="missing"
+        locked, [one.identity for one in chosen[:count]], reason="missing"
     )
     key = (locked.organization_id, id_)
     if count < len(chosen):
-        done_seq = chosen[count - 1][1]
+        done_seq = chosen[count - 1].seq
     else:
-        done_seq = looked_at[-1][1] if looked_at else removed_seq
+        done_seq = looked_at[-1].seq if looked_at else removed_seq
     await locked.transaction.fetch(_SAVE_REMOVAL, *key, done_seq, removed)
-    if count == len(chosen) and len(looked_at) < _LOOKED_AT:
+    if count == len(chosen) and len(looked_at) < LOOKED_AT:
         await locked.transaction.fetch(_END_REMOVAL, *key)
     return True
 

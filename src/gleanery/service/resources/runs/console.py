@@ -25,6 +25,7 @@ from gleanery.service.resources.outputs import console_rows
 from gleanery.service.resources.outputs.console_rows import GridColumn, GridVersion
 from gleanery.service.resources.run_records.rows import Status
 from gleanery.service.resources.runs import reading
+from gleanery.service.resources.runs.changing import LOOKED_AT, MISSING, MissingOutput
 from gleanery.service.resources.runs.models import RunOut, RunsQuery
 from gleanery.service.storage import group_lock, paging
 from gleanery.service.storage.database import Database, indexed
@@ -35,7 +36,6 @@ _OUTPUTS = 10
 _MAX_BYTES = 4 * 1024**2  # of the items of a page; a browser gets much less
 _NEIGHBOURS = 50  # newest runs of a job, which say what is usual
 _MIN_USUAL = 3
-_LOOKED_AT = 2000  # missing outputs of the group, which may be of other jobs
 _SENT = "created_count + updated_count + unchanged_count"
 _NEIGHBOURS_OF_JOB = indexed(
     f"""
@@ -64,14 +64,6 @@ FROM {runs} WHERE organization_id = $1 AND removal = 'held' AND id < $2
 ORDER BY id DESC LIMIT $3
 """,
     runs="runs_held",
-)
-_MISSING = indexed(
-    f"""
-SELECT identity, seq, job_id, missing_since, last_scraped_at, octet_length(item) FROM {{outputs}}
-WHERE organization_id = $1 AND group_id = $2 AND missing_since > 0 AND seq > $3
-ORDER BY seq LIMIT {_LOOKED_AT}
-""",
-    outputs="outputs_by_missing",
 )
 _ITEM = """
 SELECT seq, created_seq, version_seq, identity, item FROM outputs
@@ -264,46 +256,30 @@ class RemovableOutputs(TypedDict):
     next: int | None
 
 
-class _MissingRow(NamedTuple):
-    identity: bytes
-    seq: int
-    job_id: int
-    missing_since: int
-    last_scraped_at: int
-    size: int
-
-
 async def console_removal(context: RequestContext[RemovalQuery, None]) -> Response:
     database, after = context.database, context.query.after
     run = await _read_run(context)
     if run.removal != "held":
         return Response(encode(RemovableOutputs(outputs=[], columns=[], next=None)))
     group_id = await group_lock.require_group(database, context.path["group_id"])
-    found = await database.read(_MISSING, database.organization_id, group_id, after)
-    rows = [_MissingRow(*row) for row in found]
-    wanted = [row for row in rows if _is_removable(row, run)]
+    found = await database.read(MISSING, database.organization_id, group_id, after)
+    rows = [MissingOutput(*row) for row in found]
+    wanted = [
+        row for row in rows if row.is_removable(run.job_id, run.removal_until, run.started_at)
+    ]
     count = paging.count_fitting([row.size for row in wanted[:_OUTPUTS]], _MAX_BYTES)
     chosen = wanted[:count]
     next_seq = None
     if count < len(wanted):
         next_seq = chosen[-1].seq
-    elif len(rows) == _LOOKED_AT:
+    elif len(rows) == LOOKED_AT:
         next_seq = rows[-1].seq
     body = await _render(context, chosen, next_seq)
     return Response(encode(body))
 
 
-def _is_removable(row: _MissingRow, run: _RunRow) -> bool:
-    """Return True if the removal would take it; see ``changing``."""
-    return (
-        row.job_id == run.job_id
-        and row.missing_since <= run.removal_until
-        and row.last_scraped_at < run.started_at
-    )
-
-
 async def _render(
-    context: AnyContext, chosen: Iterable[_MissingRow], next_seq: int | None
+    context: AnyContext, chosen: Iterable[MissingOutput], next_seq: int | None
 ) -> RemovableOutputs:
     """Read the items. One that has changed since is left out: it was sent again."""
     database = context.database
