@@ -137,7 +137,7 @@ def effects(service: Service, batches: list[list[dict[str, Any]]]) -> dict[str, 
         keys = [element["key"] for one in batches for element in one]
         fields = client.get("/v1/groups/group/fields").json()
         for run in fields["runs"]:
-            del run["run_id"], run["start_date"]
+            del run["run_id"], run["start_date"], run["last_date"]
         group = client.get("/v1/groups/group").json()
         numbers = {key: result["id"] for key, result in zip(keys, results, strict=True)}
         assert [result["id"] for result in results] == [numbers[key] for key in keys]
