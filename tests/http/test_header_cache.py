@@ -132,3 +132,15 @@ def test_a_repeated_request_in_two_packets_is_followed_by_a_short_one(following:
         found = parser.next_request()
         paths.append(found and found.path)
     assert paths == [b"/long", None, b"/long", b"/short"]
+
+
+def test_empty_lines_before_a_repeated_request_count_for_this_request_only() -> None:
+    parser = RequestParser(NO_TRANSPORT, max_head_bytes=65536)
+    request = head("GET", "/", TOKEN)
+    for _ in range(3):
+        parser.add(b"\r\n" * 10)
+        assert parser.next_request() is None
+        parser.add(request)
+        found = parser.next_request()
+        assert found is not None
+        assert found.path == b"/"

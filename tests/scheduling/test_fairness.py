@@ -110,7 +110,8 @@ def test_an_organization_leaves_database_connections_to_another(
 ) -> None:
     """Its own requests wait for a lock and hold their connections meanwhile."""
     settings = fresh_settings("postgres", request, tmp_path)
-    service = Service(replace(settings, pool_size=4))
+    # A request that reads its token again would wait for a connection before it writes.
+    service = Service(replace(settings, pool_size=4, token_cache_seconds=600))
     with service.client() as client, service.client() as other:
         for number in range(FEW):
             client.store(f"crowded {number}", output(0))
@@ -121,13 +122,13 @@ def test_an_organization_leaves_database_connections_to_another(
             writes = note_calls(monkeypatch, PostgresDatabase, "write_for")
             for number, connection in enumerate(crowd):
                 connection.sendall(storing(str(client.token), f"crowded%20{number}", 1))
-            wait_until(lambda: crowd_in(writes) == FEW)
+            wait_until(lambda: crowd_in(writes) >= FEW)
             assert other.get("/healthz").status_code == 200  # until then they have their slots
             other.store("group", output(1))
             assert len(other.items("group")) == 1
             holder.release()
             for connection in crowd:
-                number_of(connection)
+                assert read_until_close(connection)  # 503, if it waited for too long
     service.stop()
 
 
@@ -145,7 +146,7 @@ def test_a_single_write_to_sqlite_runs_before_a_crowd(
             writes = note_calls(monkeypatch, SqliteDatabase, "write_for")
             for number, connection in enumerate(crowd, 1):
                 connection.sendall(storing(str(client.token), "group", number))
-            wait_until(lambda: crowd_in(writes) == MANY)
+            wait_until(lambda: crowd_in(writes) >= MANY)
             before = len(writes)
             one.sendall(storing(str(other.token), "group", 1))
             wait_until(lambda: len(writes) > before)

@@ -349,13 +349,12 @@ class RequestParser:
         data = self.unparsed
         target = self._cache.target_in(data)
         if target is not None:
-            self.unparsed, self._searched = b"", 0
+            self.unparsed, self._searched, self._empty_lines = b"", 0, 0
             return self._repeated_request(target)
         data = self._find_head()
         if not data:
             return None
-        self.unparsed, self._searched = self.unparsed[len(data) :], 0
-        self._empty_lines = 0
+        self.unparsed, self._searched, self._empty_lines = self.unparsed[len(data) :], 0, 0
         target = self._cache.target_in(data)
         return self._parsed_request(data) if target is None else self._repeated_request(target)
 
