@@ -2,79 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
-from gleanery.service.resources.fields import job_statistics
-from gleanery.service.resources.run_records import comparison
-from gleanery.service.resources.runs import changing
-from tests.support.history import read_rows
 from tests.support.outputs import output, read_changes
+from tests.support.runs import (
+    complete,
+    counts,
+    finish,
+    missing,
+    push,
+    remove_after,
+    runs,
+    show,
+    start,
+)
 from tests.support.service import DAY, Client, Clock, Service
 
 MINUTE = 60
-COUNTS = ("created", "updated", "unchanged", "rejected", "missing", "removed")
-
-
-def start(client: Client, job: str = "job", **members: Any) -> str:
-    response = client.post("/v1/runs/group", json={"job_id": job, **members})
-    assert response.status_code == 200, response.text
-    run_id: str = response.json()["run_id"]
-    return run_id
-
-
-def push(client: Client, run_id: str, *numbers: int, **members: Any) -> dict[str, Any]:
-    response = client.post(
-        f"/v1/outputs/group?run_id={run_id}", json=[output(n, **members) for n in numbers]
-    )
-    assert response.status_code == 200, response.text
-    stored: dict[str, Any] = response.json()
-    return stored
-
-
-def finish(client: Client, run_id: str, status: str = "complete", **members: Any) -> dict[str, Any]:
-    response = client.post(f"/v1/runs/group/{run_id}/finish", json={"status": status, **members})
-    assert response.status_code == 200, response.text
-    run: dict[str, Any] = response.json()
-    return run
-
-
-def complete(client: Client, *numbers: int, **members: Any) -> dict[str, Any]:
-    """A complete run that sends these outputs."""
-    run_id = start(client, **members)
-    if numbers:
-        push(client, run_id, *numbers, **({"job_id": members["job"]} if members else {}))
-    return finish(client, run_id)
-
-
-def show(client: Client, run_id: str) -> dict[str, Any]:
-    run: dict[str, Any] = client.get(f"/v1/runs/group/{run_id}").json()
-    return run
-
-
-def runs(client: Client, **query: Any) -> list[dict[str, Any]]:
-    page = client.get("/v1/runs/group", params=query).json()
-    found: list[dict[str, Any]] = page["runs"]
-    return found
-
-
-def counts(run: dict[str, Any]) -> dict[str, int]:
-    """The counts of a run that are not 0."""
-    assert tuple(run["counts"]) == COUNTS
-    return {name: count for name, count in run["counts"].items() if count}
-
-
-def missing(client: Client, **query: Any) -> set[str]:
-    """The keys of the outputs that are missing."""
-    return {item["source_url"][-1] for item in client.items("group", missing="true", **query)}
-
-
-def remove_after(client: Client, runs: int, max_share: float = 1.0) -> None:
-    settings = {"missing": {"after_runs": runs, "max_share": max_share}}
-    assert client.put("/v1/groups/group", json=settings).status_code == 200
 
 
 def test_a_run_is_started_filled_and_finished(client: Client) -> None:
@@ -367,6 +313,32 @@ def test_an_output_that_an_overlapping_run_sends_is_not_missing(client: Client) 
     assert missing(client) == {"3"}
 
 
+def test_a_run_starts_after_the_last_batch_of_an_old_run_that_goes_on(
+    timed: Client, clock: Clock
+) -> None:
+    """Even if the clock goes back, and many runs are newer than the old one."""
+    timed.store("group", output(1), output(2))
+    for _ in range(10):
+        complete(timed)
+    timed.store("group", output(1))
+    clock.jump(seconds=-MINUTE)
+    assert counts(complete(timed, 2)) == {"unchanged": 1, "missing": 1}
+    assert missing(timed) == {"1"}
+
+
+def test_a_clock_that_goes_back_before_the_end_changes_nothing(timed: Client, clock: Clock) -> None:
+    """As if another node finishes the run, and its clock is slow."""
+    complete(timed, 1, 2)
+    assert counts(complete(timed, 1)) == {"unchanged": 1, "missing": 1}
+    run_id = start(timed)
+    push(timed, run_id, 1, 2)
+    clock.jump(seconds=-MINUTE)
+    assert counts(finish(timed, run_id)) == {"unchanged": 2}
+    assert missing(timed) == set()
+    assert counts(complete(timed, 2)) == {"unchanged": 1, "missing": 1}
+    assert missing(timed) == {"1"}
+
+
 def test_missing_outputs_are_not_removed_by_default(client: Client) -> None:
     complete(client, 1, 2)
     for _ in range(3):
@@ -426,7 +398,11 @@ def test_a_large_removal_is_held_until_a_person_decides(client: Client) -> None:
     assert (decided["removal"], counts(decided)["removed"]) == ("done", 2)
     assert len(client.items("group")) == 1
     assert client.post(url, json={"decision": "remove"}).json() == decided
-    assert client.post(url, json={"decision": "keep"}).status_code == 409
+    refused = client.post(url, json={"decision": "keep"})
+    assert (refused.status_code, refused.json()["detail"][0]["msg"]) == (
+        409,
+        "This run has no removal that waits for a decision: its missing outputs are removed",
+    )
 
 
 def test_an_output_that_came_back_is_not_removed_by_a_late_decision(client: Client) -> None:
@@ -467,114 +443,3 @@ def test_a_job_that_has_no_outputs_any_more(client: Client) -> None:
     complete(client, 1, 2)
     assert counts(complete(client)) == {"missing": 2, "removed": 2}
     assert counts(complete(client)) == {}
-
-
-# --- between the steps --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stepwise(timed_service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """A client of a service in which only the sweep compares and removes, one output at a time."""
-    monkeypatch.setattr(comparison, "STEP", 1)
-    monkeypatch.setattr(changing, "MAX_WAITED", -1)
-    monkeypatch.setattr(changing.RunWork, "begin", lambda *_: None)
-    with timed_service.client() as client:
-        yield client
-
-
-def test_an_output_that_returns_during_the_comparison_is_missing_once(
-    stepwise: Client, timed_service: Service, clock: Clock
-) -> None:
-    """As if the comparison had ended with the run, whether or not its value has changed."""
-    complete(stepwise, 1, 2, 3, 4)
-    timed_service.sweep(clock)
-    run = complete(stepwise, 1)
-    assert run["comparison"] == "pending"
-    for _ in range(2):
-        stepwise.store("group", output(2), output(3, data={"price": 3}))
-    timed_service.sweep(clock)
-    assert counts(show(stepwise, run["run_id"])) == {"unchanged": 1, "missing": 3}
-    assert missing(stepwise) == {"2", "3", "4"}
-
-
-def test_a_clock_that_goes_back_during_the_comparison_changes_nothing(
-    stepwise: Client, timed_service: Service, clock: Clock
-) -> None:
-    complete(stepwise, 1, 2, 3)
-    timed_service.sweep(clock)
-    run = complete(stepwise, 1)
-    clock.jump(seconds=-DAY)
-    stepwise.store("group", output(1), output(2))
-    timed_service.sweep(clock)
-    assert counts(show(stepwise, run["run_id"])) == {"unchanged": 1, "missing": 2}
-    clock.jump(seconds=DAY)
-    assert missing(stepwise) == {"2", "3"}
-
-
-def test_a_sweep_with_a_clock_that_may_be_wrong_ends_no_run(
-    stepwise: Client, timed_service: Service, clock: Clock
-) -> None:
-    run_id = start(stepwise)
-    stepwise.store("group", output(1, job_id="other"))
-    finished = complete(stepwise, 1, job="third")
-    clock.jump(seconds=DAY)
-    timed_service.sweep(clock, is_confirmed=False)
-    clock.jump(seconds=-DAY)
-    assert show(stepwise, run_id)["status"] == "running"
-    assert show(stepwise, finished["run_id"])["comparison"] == "done"
-    push(stepwise, run_id, 1)
-
-
-@pytest.mark.parametrize("status", ["complete", "partial"])
-def test_what_a_run_has_sent_is_forgotten_in_steps(
-    stepwise: Client,
-    timed_service: Service,
-    clock: Clock,
-    status: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A deletion of all at once would hold the lock of the group for long."""
-    monkeypatch.setattr(job_statistics, "_FORGOTTEN_PER_STEP", 2)
-    first, second = start(stepwise), start(stepwise)
-    for run_id in (first, second):
-        push(stepwise, run_id, 1, 2, 3, 4, 5)
-    finish(stepwise, first, status)
-    finish(stepwise, second, status)
-    sql = "SELECT count(*) FROM run_sightings WHERE organization_id = $1"
-    assert read_rows(timed_service, stepwise, sql)[0][0] == 5
-    timed_service.sweep(clock)
-    assert read_rows(timed_service, stepwise, sql)[0][0] == 0
-    sql = "SELECT count(*) FROM runs WHERE organization_id = $1 AND is_open"
-    assert read_rows(timed_service, stepwise, sql)[0][0] == 0
-
-
-def test_a_job_has_a_limited_number_of_runs_that_go_on(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each batch reads them all."""
-    monkeypatch.setattr(changing, "MAX_RUNNING", 2)
-    first, _ = start(client), start(client)
-    response = client.post("/v1/runs/group", json={"job_id": "job"})
-    assert response.status_code == 409
-    assert response.json()["detail"][0]["loc"] == ["body", "job_id"]
-    start(client, "other")
-    finish(client, first, "failed")
-    start(client)
-
-
-# --- retention ----------------------------------------------------------------------------------
-
-
-def test_a_silent_job_loses_no_outputs(timed_service: Service, clock: Clock) -> None:
-    with timed_service.client() as client:
-        client.put("/v1/groups/group", json={"retain_days": 7})
-        client.store("group", output(1), output(2))
-        clock.move(seconds=30 * DAY)
-        timed_service.sweep(clock)
-        assert len(client.items("group")) == 2
-        client.store("group", output(1))  # the spider is back, and its run goes on
-        timed_service.sweep(clock)
-        assert len(client.items("group")) == 2
-        clock.move(seconds=2 * 60 * MINUTE)
-        timed_service.sweep(clock)
-        assert len(client.items("group")) == 1

@@ -19,10 +19,10 @@ import asyncpg
 import pytest
 
 from gleanery.common.settings import Settings
-from gleanery.service.maintenance import retention
+from gleanery.service.maintenance import organization_removal, retention
 from gleanery.service.processes.start import prepare
 from gleanery.service.resources.audit import log
-from gleanery.service.resources.fields import batch_runs, ended_runs, job_statistics
+from gleanery.service.resources.fields import batch_runs, ended_runs, job_statistics, recording
 from gleanery.service.resources.fields import reading as fields_reading
 from gleanery.service.resources.groups import catalog, overview
 from gleanery.service.resources.outputs import apply, rows
@@ -76,6 +76,7 @@ ON_OUTPUTS = {
     if re.search(r"\b(FROM|UPDATE) outputs\b", to_postgres(sql))
 }
 MISSING_INDEX = "outputs_by_missing"
+MISSING_OF_JOB_INDEX = "outputs_missing_by_job"
 SORTS_SEVERAL_PAGES = {  # only on PostgreSQL
     f"changes.feed.{source}.{statement}"
     for source in ("FULL", "APPROVED")
@@ -284,7 +285,9 @@ def assert_seeks(planner: Planner, engine: str, name: str) -> None:
             assert "outputs_approved_by_job" in {access.index for access in found.of("outputs")}
             filters.remove("job_id=")
     assert "identity=" in bounds or filters <= bounds
-    if f"{MISSING} > 0" in to_postgres(ON_OUTPUTS[name]):
+    if ON_OUTPUTS[name] is runs_changing.MISSING:  # the missing outputs of other jobs are not read
+        assert [access.index for access in found.of("outputs")] == [MISSING_OF_JOB_INDEX]
+    elif f"{MISSING} > 0" in to_postgres(ON_OUTPUTS[name]):
         assert MISSING_INDEX in {access.index for access in found.of("outputs")}
 
 
@@ -630,9 +633,29 @@ def test_a_run_is_changed_by_its_key(planner: Planner, name: str) -> None:
     assert access.bounds & {"id=", "rowid="}
 
 
-def test_sightings_are_found_by_their_key(planner: Planner) -> None:
-    [access] = planner.plan(batch_runs._TAKE).of("run_sightings")
-    expected = {"organization_id=", "group_id=", "job_id=", "run_id=", "identity="}
-    assert access.bounds == expected
+KEY_OF_SIGHTING = {"organization_id=", "group_id=", "job_id=", "run_id=", "identity="}
+
+
+@pytest.mark.parametrize(
+    "sql", [batch_runs._TAKE, recording._DELETE_SIGHTING, organization_removal._SIGHTINGS.delete]
+)
+def test_sightings_are_found_by_their_key(planner: Planner, sql: str) -> None:
+    [access] = planner.plan(sql).of("run_sightings")
+    assert access.bounds == KEY_OF_SIGHTING
+
+
+def test_the_sightings_of_a_run_are_found_by_the_start_of_their_key(planner: Planner) -> None:
     for access in planner.plan(job_statistics._FORGET_SIGHTINGS).of("run_sightings"):
-        assert access.bounds >= expected - {"identity="} or "identity=" in access.bounds
+        assert access.bounds >= KEY_OF_SIGHTING - {"identity="} or "identity=" in access.bounds
+
+
+def test_the_sightings_of_a_job_are_found_by_the_start_of_their_key(planner: Planner) -> None:
+    [access] = planner.plan(recording._SIGHTINGS).of("run_sightings")
+    assert access.bounds == {"organization_id=", "group_id=", "job_id="}
+
+
+def test_the_sightings_of_a_group_are_read_in_the_order_of_their_key(planner: Planner) -> None:
+    found = planner.plan(organization_removal._SIGHTINGS.find)
+    [access] = found.of("run_sightings")
+    assert access.bounds == {"organization_id=", "group_id=", "job_id>"}
+    assert not found.sorts

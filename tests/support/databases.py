@@ -171,7 +171,7 @@ _UNDO = {
             "groups": "run_timeout_minutes missing_after_runs missing_max_share",
         },
         "runs run_sightings",
-        "outputs_by_missing",
+        "outputs_by_missing outputs_missing_by_job",
         script="""
             ALTER TABLE job_statistics ADD COLUMN scrape_started_at BIGINT NOT NULL DEFAULT 0;
             ALTER TABLE job_statistics ADD COLUMN scrape_seen_at BIGINT NOT NULL DEFAULT 0;

@@ -109,6 +109,15 @@ def _of_organization(table: str, key: str, first: Any, is_counted: bool = False)
     )
 
 
+# A job has many sightings, so a step begins with the job at which the step before it ended.
+_SIGHTINGS = _Table(
+    "SELECT job_id, group_id, job_id, run_id, identity FROM run_sightings "
+    "WHERE organization_id = $1 AND group_id = $2 AND job_id >= $3 "
+    "ORDER BY job_id, run_id, identity LIMIT $4",
+    "DELETE FROM run_sightings WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 "
+    "AND run_id = $4 AND identity = $5",
+    0,
+)
 _GROUP_TABLES = (
     _of_group("bulk_jobs", "id", "id", 0),
     _of_group("outputs", "seq", "identity", 0, is_counted=True),
@@ -117,7 +126,7 @@ _GROUP_TABLES = (
     _of_group("approved_versions", "seq", "identity", 0),
     _of_group("view_tombstones", "seq", "group_id, seq", 0),
     _of_group("reviews", "id", "id", 0),
-    _of_group("run_sightings", "job_id", "group_id, job_id", 0),
+    _SIGHTINGS,
     _of_group("runs", "id", "id", 0),
     _of_group("job_statistics", "job_id", "group_id, job_id", 0),
     _of_group("jobs", "name", "id", ""),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gleanery.service.foundation.blobs import Blobs
 from gleanery.service.foundation.errors import NotFound
+from gleanery.service.foundation.field_types import MAX_INT64
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import organization_removal
 from gleanery.service.resources.audit import log
@@ -43,7 +44,7 @@ SELECT started_at, seen_at FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
     AND (status IN ('complete', 'partial', 'unknown')
         OR status = 'running' AND is_implicit AND ends_at <= $4)
-    AND created_count + updated_count + unchanged_count > 0
+    AND created_count + updated_count + unchanged_count > 0 AND seen_at < $5
 ORDER BY id DESC LIMIT 1
 """
 # A run that goes on may send more. A job that never pauses has an implicit run without an end.
@@ -51,6 +52,12 @@ _ENDLESS_RUN = """
 SELECT started_at, seen_at FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open
     AND status = 'running' AND is_implicit AND seen_at - started_at >= $4
+"""
+# A run that a client has started may still send the others, so later runs say nothing yet.
+_FIRST_GOING_ON = """
+SELECT min(started_at) FROM runs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open
+    AND status = 'running' AND NOT is_implicit AND ends_at > $4
 """
 _SET_NEXT_EXPIRY = """
 UPDATE groups SET next_expiry_at = $4
@@ -130,6 +137,7 @@ class _Expiration(NamedTuple):
 
     It pauses for a job that has stored nothing since then. An output expires only if a run of its
     job has stored others: the last run that has ended, or a run that has gone on for these days.
+    While a run of a client goes on, only runs that ended before its start count.
     """
 
     database: Database
@@ -169,8 +177,9 @@ class _Expiration(NamedTuple):
     async def _tested_until(self, job_id: int) -> int:
         """Return a time: the job would have sent its older outputs again, if it still had them."""
         key, days = (self.database.organization_id, self.group_id, job_id), self.days * _DAY
+        [[going_on]] = await self.database.read(_FIRST_GOING_ON, *key, self.now)
         runs = [
-            *await self.database.read(_LAST_RUN, *key, self.now),
+            *await self.database.read(_LAST_RUN, *key, self.now, going_on or MAX_INT64),
             *await self.database.read(_ENDLESS_RUN, *key, days),
         ]
         return max((max(started_at, seen_at - days) for started_at, seen_at in runs), default=0)

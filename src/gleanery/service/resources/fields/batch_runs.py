@@ -8,9 +8,8 @@ run of the same job has sent it. So an output that comes again is not counted a 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from gleanery.service.foundation.errors import NotFound, RunConflict
 from gleanery.service.resources.fields import ended_runs
@@ -22,18 +21,23 @@ from gleanery.service.storage.group_lock import LockedGroup
 UNCHANGED, UPDATED, CREATED = range(3)
 """What an output counts as in a run; a larger number is stronger."""
 _KEEP = """
-INSERT INTO run_sightings (organization_id, group_id, job_id, run_id, identity, run_change, fields)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO run_sightings
+    (organization_id, group_id, job_id, run_id, identity, run_change, fields, generation)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (organization_id, group_id, job_id, run_id, identity)
-DO UPDATE SET run_change = excluded.run_change, fields = excluded.fields
+DO UPDATE SET run_change = excluded.run_change, fields = excluded.fields,
+    generation = excluded.generation
 """
 _TAKE = """
 DELETE FROM run_sightings
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND run_id = $4 AND identity = $5
-RETURNING identity, run_change, fields
+RETURNING job_id, identity, run_change, fields, generation
 """
-_MAX_ENDED_JOBS = 10
-"""Jobs whose silent runs one batch ends, under the lock of the group. The sweep ends the others."""
+_MAX_ENDED_JOBS = 2
+"""Jobs whose implicit runs one batch ends, under the lock of the group.
+
+The sweep ends the others, and those that a client has started: it knows if the clock is right.
+"""
 _ENDED = "This run has ended: {}. Start another one"
 _OTHER_JOB = "This run is of the job {}: its batches must have that job_id"
 
@@ -63,6 +67,11 @@ class Sighting(NamedTuple):
     change: int
     fields: bytes | None
     """None if it is not known any more."""
+
+    @classmethod
+    def stored(cls, run: Run, change: int, fields: bytes | None, generation: int) -> Self:
+        """Return what a row of ``run_sightings`` says of an output in its run."""
+        return cls(change, fields if generation == run.seen.generation else None)
 
 
 async def find_run(locked: LockedGroup, run_id: str) -> Run:
@@ -95,9 +104,13 @@ class BatchRuns:
         self.current |= await (self._find_named(new) if self._named else self._find_implicit(new))
         for job_id in new:
             self._locked.scrape_not_before(max(map(_not_before, self.open[job_id])))
-        for job_id in new:
-            run = self.current[job_id]
-            run.extend(self._locked.scrape_time, self._locked.run_timeout_minutes)
+        self._extend(new)
+
+    def _extend(self, jobs: Iterable[int]) -> None:
+        for job_id in jobs:
+            self.current[job_id].extend(
+                self._locked.scrape_time, self._locked.now, self._locked.run_timeout_minutes
+            )
 
     async def _find_named(self, jobs: Collection[int]) -> dict[int, Run]:
         """Return the run that the batch names. Raise RunConflict for another job."""
@@ -123,11 +136,17 @@ class BatchRuns:
             if run.row.is_implicit and run.is_running and not run.is_silent(now)
         }
         new = [job_id for job_id in jobs if job_id not in found]
-        silent = [job_id for job_id in new if any(run.is_silent(now) for run in self.open[job_id])]
+        silent = [
+            job_id
+            for job_id in new
+            if any(_is_silent_implicit(run, now) for run in self.open[job_id])
+        ]
         for job_id in silent[:_MAX_ENDED_JOBS]:
-            await ended_runs.end_silent(self._locked, self.open[job_id])
-            self.open[job_id] = [run for run in self.open[job_id] if not run.is_silent(now)]
-        begun = await rows.begin(self._locked, new, is_implicit=True)
+            runs = self.open[job_id]
+            await ended_runs.end_some_silent(self._locked, runs, only_implicit=True)
+            self.open[job_id] = [run for run in runs if not _is_silent_implicit(run, now)]
+        open_runs = {job_id: self.open[job_id] for job_id in new}
+        begun = await rows.begin(self._locked, open_runs, is_implicit=True)
         for job_id, run in begun.items():
             self.open[job_id].append(run)
         return found | begun
@@ -146,26 +165,22 @@ class BatchRuns:
 
         What the rows say of other runs is kept, because this batch will overwrite it.
         """
+        current = self.current
+        unseen = [one for one in outputs if one.run_id != current[one.job_id].id]
+        others = by_id(self.open.values(), self._locked.now)
+        await keep_sightings(self._locked, others, unseen)
+        key = (self._locked.organization_id, self._locked.group_id)
+        wanted = [
+            (*key, one.job_id, current[one.job_id].id, one.identity)
+            for one in unseen
+            if current[one.job_id].sightings
+        ]
         found: dict[bytes, Sighting] = {}
-        by_job = defaultdict[int, list[SeenOutput]](list)
-        for output in outputs:
-            if output.run_id != self.current[output.job_id].id:
-                by_job[output.job_id].append(output)
-        for job_id, unseen in by_job.items():
-            run = self.current[job_id]
-            others = by_id([self.open[job_id]], self._locked.now)
-            others.pop(run.id, None)
-            if others:
-                await keep_sightings(self._locked, others, unseen)
-            if run.sightings:
-                found |= await self._take(run, [output.identity for output in unseen])
+        for job_id, identity, *columns in await self._locked.transaction.fetch_many(_TAKE, wanted):
+            run = current[job_id]
+            run.sightings -= 1
+            found[identity] = Sighting.stored(run, *columns)
         return found
-
-    async def _take(self, run: Run, identities: Collection[bytes]) -> dict[bytes, Sighting]:
-        key = (self._locked.organization_id, self._locked.group_id, run.job_id, run.id)
-        taken = await self._locked.transaction.fetch_by_keys(identities, _TAKE, *key)
-        run.sightings -= len(taken)
-        return {row[0]: Sighting(*row[1:]) for row in taken}
 
     def count(self, output: SeenOutput, change: int, sightings: Mapping[bytes, Sighting]) -> int:
         """Count a changed output in its run. Return what it counts as now."""
@@ -203,9 +218,17 @@ class BatchRuns:
             run.rejected += count
 
     async def save(self) -> None:
-        """Store the counts of all runs."""
+        """Store the counts of all runs, and the time of the batch as it is now.
+
+        The outputs have this date, or an earlier one.
+        """
+        self._extend(self.current)
         runs = {run.id: run for runs in self.open.values() for run in runs}
         await rows.save(self._locked, [*runs.values()])
+
+
+def _is_silent_implicit(run: Run, now: int) -> bool:
+    return run.row.is_implicit and run.is_silent(now)
 
 
 def _not_before(run: Run) -> int:
@@ -227,7 +250,13 @@ async def keep_sightings(
         run.sightings, run.has_changed = run.sightings + 1, True
     await locked.transaction.execute_many(
         _KEEP,
-        [(*key, one.job_id, one.run_id, one.identity, one.run_change, one.fields) for one in kept],
+        [
+            (
+                *(*key, one.job_id, one.run_id, one.identity, one.run_change, one.fields),
+                running[one.run_id].seen.generation,
+            )
+            for one in kept
+        ],
     )
 
 

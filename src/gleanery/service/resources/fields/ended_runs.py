@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +18,8 @@ KEPT_RUNS = 1000
 """Runs of a job that are kept."""
 KEPT_FIELDS = 30
 """Runs of a job whose fields are kept."""
-_DELETED_PER_TRANSACTION = 1000
+MAX_ENDED = 5
+"""Silent runs that one transaction ends."""
 _JOB_NAME = "SELECT name FROM jobs WHERE organization_id = $1 AND id = $2"
 _NEWEST = """
 SELECT id FROM runs WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
@@ -32,6 +33,7 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4
 _DELETE_OLD = """
 DELETE FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4 AND NOT is_open
+    AND id <> $5 AND coalesce(removal, '') <> 'held'
 """
 
 
@@ -117,29 +119,51 @@ async def job_name(locked: LockedGroup, job_id: int) -> str:
     return str(name)
 
 
-async def end_silent(locked: LockedGroup, runs: Iterable[Run]) -> None:
-    """End those of the open runs of a job that have been silent for too long."""
+async def end_some_silent(
+    locked: LockedGroup, runs: Iterable[Run], *, only_implicit: bool = False
+) -> int:
+    """End some of the open runs of a job that have been silent for too long. Return how many.
+
+    It holds the lock of the group for a short time, so it does not end them all.
+    """
     runs = [*runs]
-    for run in runs:
-        if run.is_silent(locked.now):
-            others = [one for one in runs if one.is_running and one is not run]
-            await end(locked, run, End(_silent_status(run.row.is_implicit)), others)
+    silent = [run for run in runs if run.is_silent(locked.now)]
+    if only_implicit:
+        silent = [run for run in silent if run.row.is_implicit]
+    ending = {run.id: End(_silent_status(run.row.is_implicit)) for run in silent[:MAX_ENDED]}
+    if ending:
+        await _end(locked, runs, ending)
+    return len(ending)
 
 
 async def end(locked: LockedGroup, run: Run, how: End, others: Sequence[Run]) -> None:
     """End a run. ``others`` are the running runs of the same job."""
-    job = (await job_statistics.load(locked, [run.job_id]))[run.job_id]
-    await rows.end(locked, run, how, _encode(run, job))
+    await _end(locked, [run, *others], {run.id: how})
+
+
+async def _end(locked: LockedGroup, runs: Sequence[Run], ending: Mapping[int, End]) -> None:
+    """End some of the running runs of a job; the others go on."""
+    job_id = runs[0].job_id
+    job = (await job_statistics.load(locked, [job_id]))[job_id]
+    for run in runs:
+        if run.id in ending:
+            await rows.end(locked, run, ending[run.id], _encode(run, job))
+    others = [run for run in runs if run.is_running and run.id not in ending]
     job.forget_unused(others)
     await job_statistics.save(locked, [job])
     await rows.save(locked, others)
-    await _forget_old(locked, run.job_id)
+    await _forget_old(locked, job_id, max(ending))
 
 
-async def _forget_old(locked: LockedGroup, job_id: int) -> None:
-    """Delete the oldest runs of a job, and the fields of those that are not the newest."""
+async def _forget_old(locked: LockedGroup, job_id: int, ended: int) -> None:
+    """Delete the oldest runs of a job, and the fields of those that are not the newest.
+
+    The run that ends now stays, because the client gets it. So does one whose removal is held.
+    """
     key = (locked.organization_id, locked.group_id, job_id)
-    for kept, statement in ((KEPT_FIELDS, _FORGET_FIELDS), (KEPT_RUNS, _DELETE_OLD)):
-        found = await locked.transaction.fetch(_NEWEST, *key, kept)
-        if found:
-            await locked.transaction.fetch(statement, *key, found[0][0])
+    newest = await locked.transaction.fetch(_NEWEST, *key, KEPT_FIELDS)
+    if newest:
+        await locked.transaction.fetch(_FORGET_FIELDS, *key, newest[0][0])
+    newest = await locked.transaction.fetch(_NEWEST, *key, KEPT_RUNS)
+    if newest:
+        await locked.transaction.fetch(_DELETE_OLD, *key, newest[0][0], ended)

@@ -39,7 +39,7 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 _DELETE_STATISTICS = [
     f"DELETE FROM {table} WHERE organization_id = $1 AND group_id = $2 AND job_id = $3"
-    for table in ("run_sightings", "runs", "job_statistics")
+    for table in ("runs", "job_statistics")
 ]
 _FORGOTTEN_PER_STEP = 1000
 _FORGET_SIGHTINGS = """
@@ -53,10 +53,6 @@ _ALL_FORGOTTEN = """
 UPDATE runs SET sighting_count = 0,
     is_open = coalesce(comparison, '') = 'pending' OR coalesce(removal, '') = 'pending'
 WHERE organization_id = $1 AND id = $2
-"""
-_FORGET_BITMAPS = """
-UPDATE run_sightings SET fields = NULL
-WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND fields IS NOT NULL
 """
 
 _decode_fields = msgspec.json.Decoder(JobFields).decode
@@ -78,8 +74,6 @@ class JobStatistics:
     def __init__(self, job_id: int, row: StatisticsRow | None = None) -> None:
         self.job_id = job_id
         self.is_new = row is None
-        self.forgets_bitmaps = False
-        """True if the bitmaps of ``run_sightings`` are of no use any more."""
         self._row = row or _NO_ROW
 
     @cached_property
@@ -117,9 +111,14 @@ class JobStatistics:
                 self.ranges.pop(Column(field.names, is_length), None)
 
     def make_room(self, running: Collection[Run]) -> None:
-        """Forget unused fields although an output that a run has seen may have had them."""
+        """Forget unused fields although an output that a run has seen may have had them.
+
+        Their slots get another meaning, so the bitmaps of ``run_sightings`` become invalid.
+        """
         self.forget_unused(running, is_full=True)
-        self.forgets_bitmaps = True
+        for run in running:
+            run.seen.generation += 1
+            run.has_changed = True
 
 
 async def load(locked: LockedGroup, jobs: Collection[int]) -> dict[int, JobStatistics]:
@@ -143,7 +142,10 @@ async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
 
 
 async def delete_of_jobs(locked: LockedGroup, jobs: Collection[int]) -> None:
-    """Delete the statistics and the runs of jobs of the group, which have no outputs."""
+    """Delete the statistics and the runs of jobs of the group.
+
+    The jobs have no outputs, and their sightings are deleted; see ``recording.forget_sightings``.
+    """
     key = (locked.organization_id, locked.group_id)
     for deletion in _DELETE_STATISTICS:
         await locked.transaction.execute_many(deletion, [(*key, job_id) for job_id in jobs])
@@ -155,10 +157,3 @@ async def forget_some_sightings(locked: LockedGroup, run: Run) -> None:
     forgotten = await locked.transaction.fetch(_FORGET_SIGHTINGS, *key, _FORGOTTEN_PER_STEP)
     if len(forgotten) < _FORGOTTEN_PER_STEP:
         await locked.transaction.fetch(_ALL_FORGOTTEN, locked.organization_id, run.id)
-
-
-async def forget_bitmaps(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
-    """Forget the bitmaps of such outputs, because some slots have another meaning now."""
-    key = (locked.organization_id, locked.group_id)
-    forgotten = [(*key, job.job_id) for job in jobs if job.forgets_bitmaps]
-    await locked.transaction.execute_many(_FORGET_BITMAPS, forgotten)

@@ -47,6 +47,7 @@ Call tree::
         job_statistics.save
     subtract                          deleted outputs
         job_statistics.load, keep_sightings, save
+    forget_sightings                  jobs that will be deleted
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ from gleanery.service.resources.run_records import rows
 from gleanery.service.resources.run_records.rows import Run
 from gleanery.service.storage.group_lock import LockedGroup
 
+_SIGHTINGS = """
+SELECT job_id, run_id, identity, run_change, fields, generation FROM run_sightings
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 LIMIT $4
+"""
+_DELETE_SIGHTING = """
+DELETE FROM run_sightings
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND run_id = $4 AND identity = $5
+"""
 _OUTPUTS_PER_STEP = 100
 _BITMAPS_PER_STEP = 500
 _OUTPUTS_PER_SHAPE = 4  # with fewer, tables of outputs of the same shape are not faster
@@ -136,7 +145,6 @@ async def record(
             if monotonic() - paused_at > _SECONDS_PER_PAUSE:
                 await locked.transaction.pause()
                 paused_at = monotonic()
-    await job_statistics.forget_bitmaps(locked, jobs.values())
     await job_statistics.save(locked, jobs.values())
 
 
@@ -363,6 +371,37 @@ async def subtract(
                 _subtract_from_run(running[run_id], of_run)
     await job_statistics.save(locked, jobs.values())
     await rows.save(locked, [*running.values()])
+
+
+async def forget_sightings(locked: LockedGroup, jobs: Collection[int], limit: int) -> set[int]:
+    """Delete at most ``limit`` sightings of jobs. Return the jobs that have none any more.
+
+    A run that still goes on does not count these outputs any more. So it counts those that return
+    before the job is deleted.
+    """
+    if not jobs:
+        return set()
+    key = (locked.organization_id, locked.group_id)
+    per_job = max(1, limit // len(jobs))
+    found = await locked.transaction.fetch_many(
+        _SIGHTINGS, [(*key, job_id, per_job) for job_id in jobs]
+    )
+    if found:
+        open_runs = await rows.fetch_open(locked, {row[0] for row in found})
+        runs = {run.id: run for of_job in open_runs.values() for run in of_job if run.is_running}
+        by_run = defaultdict[int, list[DeletedOutput]](list)
+        for job_id, run_id, identity, *columns in found:
+            if run_id in runs:
+                change, fields = Sighting.stored(runs[run_id], *columns)
+                output = DeletedOutput(identity, job_id, fields, run_id, change)
+                by_run[run_id].append(output)
+        for run_id, outputs in by_run.items():
+            runs[run_id].sightings -= len(outputs)
+            _subtract_from_run(runs[run_id], outputs)
+        await locked.transaction.execute_many(_DELETE_SIGHTING, [(*key, *row[:3]) for row in found])
+        await rows.save(locked, [*runs.values()])
+    counts = Counter(row[0] for row in found)
+    return {job_id for job_id in jobs if counts[job_id] < per_job}
 
 
 def _subtract_from_run(run: Run, outputs: Collection[DeletedOutput]) -> None:

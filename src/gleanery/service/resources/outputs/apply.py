@@ -216,7 +216,7 @@ async def _apply(
     parsed = [output for output in outputs if isinstance(output, PreparedOutput)]
     unparsed = [output for output in outputs if isinstance(output, UnparsedOutput)]
     stored = await _fetch(locked, parsed)
-    unchanged = await _fetch_unparsed(locked, unparsed)
+    unchanged = await _fetch_unparsed(locked, [output.identity for output in unparsed])
     await _apply_pending_job(locked, stored, unchanged)
     _check_unparsed(unchanged, outputs)
     changed = [output for output in parsed if _differs(stored.get(output.identity), output)]
@@ -313,8 +313,7 @@ async def _fetch(locked: LockedGroup, outputs: Sequence[PreparedOutput]) -> Rows
     )
 
 
-async def _fetch_unparsed(locked: LockedGroup, outputs: Sequence[UnparsedOutput]) -> UnchangedRows:
-    identities = [output.identity for output in outputs]
+async def _fetch_unparsed(locked: LockedGroup, identities: Collection[bytes]) -> UnchangedRows:
     key = locked.organization_id
     found = await locked.transaction.fetch_by_keys(identities, FETCH_UNPARSED, key)
     return {row[0]: UnchangedRow._make(row) for row in found}
@@ -357,6 +356,7 @@ async def _apply_pending_job(
     approved = bulk_job.kind == "approve"
     await mutations.approve_outputs(locked, pending, approved, bulk_job.as_of)
     stored.update(await _fetch_rows(locked, stored.keys() & pending))
+    unchanged.update(await _fetch_unparsed(locked, unchanged.keys() & pending))
 
 
 def _check_unparsed(

@@ -6,21 +6,22 @@ a covered output again first applies the bulk job to that output. Each step is a
 transaction, so that other writers of the group can run between two steps. A group has one bulk job
 at a time.
 
-After the outputs of a deleted job or group, its reviews, jobs, counts, statistics and history are
-deleted in steps, and the local-storage entries of a group. Each step first finds rows and then
-deletes them by their keys. A single statement for both could keep a query plan from the time when
-the table was small. That plan would be slow on a large table. No review is added during a removal,
-because a new review waits for the group's bulk job.
+After the outputs of a deleted job or group, its reviews, sightings, jobs, counts, statistics and
+history are deleted in steps, and the local-storage entries of a group. Each step first finds rows
+and then deletes them by their keys. A single statement for both could keep a query plan from the
+time when the table was small. That plan would be slow on a large table. No review is added during a
+removal, because a new review waits for the group's bulk job.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TypeVar
 
 from gleanery.service.foundation.errors import NotFound
+from gleanery.service.resources.fields import recording
 from gleanery.service.resources.fields.job_statistics import delete_of_jobs
 from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import mutations
@@ -175,11 +176,14 @@ UPDATE jobs SET latest_review_id = NULL
 WHERE organization_id = $1 AND id = $2 AND latest_review_id = $3
 """
 _DELETE_REVIEW = "DELETE FROM reviews WHERE organization_id = $1 AND id = $2"
+_EMPTY_JOB = """
+SELECT id FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0
+"""
 _EMPTY_JOBS = """
 SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
 """
 _DELETE_JOB = """
-DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0 RETURNING id
+DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0
 """
 _EMPTY_COUNTRIES = """
 SELECT country FROM country_counts
@@ -216,8 +220,9 @@ async def delete_dependents(locked: LockedGroup, bulk_job: BulkJob, limit: int) 
     if not await _delete_reviews(locked, _REVIEWS_OF_JOB, limit, bulk_job.job_id):
         return False
     job_key = (locked.organization_id, bulk_job.job_id)
-    deleted = await locked.transaction.fetch(_DELETE_JOB, *job_key)
-    await delete_of_jobs(locked, [row[0] for row in deleted])
+    jobs = await locked.transaction.fetch(_EMPTY_JOB, *job_key)
+    if not await _delete_jobs(locked, [row[0] for row in jobs], limit):
+        return False
     return await _delete_countries(locked, limit)
 
 
@@ -226,16 +231,23 @@ async def _delete_group(locked: LockedGroup, limit: int) -> bool:
     if not await _delete_reviews(locked, _REVIEWS_OF_GROUP, limit):
         return False
     jobs = await locked.transaction.fetch(_EMPTY_JOBS, *group_key, limit)
-    deleted = await locked.transaction.fetch_many(
-        _DELETE_JOB, [(locked.organization_id, *row) for row in jobs]
-    )
-    await delete_of_jobs(locked, [row[0] for row in deleted])
-    if len(jobs) == limit or not await _delete_countries(locked, limit):
+    if not await _delete_jobs(locked, [row[0] for row in jobs], limit) or len(jobs) == limit:
+        return False
+    if not await _delete_countries(locked, limit):
         return False
     if not await local_storage.delete_of_group(locked.transaction, locked.group_id, limit):
         return False
     await locked.transaction.fetch(_DELETE_GROUP, *group_key)
     return True
+
+
+async def _delete_jobs(locked: LockedGroup, jobs: Collection[int], limit: int) -> bool:
+    """Delete jobs without outputs. Return False if some have too many sightings for one step."""
+    ready = await recording.forget_sightings(locked, jobs, limit)
+    deletions = [(locked.organization_id, job_id) for job_id in ready]
+    await locked.transaction.execute_many(_DELETE_JOB, deletions)
+    await delete_of_jobs(locked, ready)
+    return len(ready) == len(jobs)
 
 
 async def _delete_reviews(locked: LockedGroup, search: str, limit: int, *job_id: int) -> bool:

@@ -151,7 +151,6 @@ async def _set_approval(
     locked: LockedGroup, outputs: Sequence[_StoredOutput], approved: bool, as_of: int
 ) -> None:
     """Set the approval of outputs. If it changes, an output gets a new number."""
-    await comparison.settle(locked, outputs)
     locked.refresh_time()
     later = [output for output in outputs if output.version_seq > as_of]
     if approved:
@@ -165,18 +164,20 @@ async def _set_approval(
 
 async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
     """Approve outputs: the view has their present values from now on."""
+    unapproved = [output for output in outputs if not output.approved]
+    await comparison.settle(locked, unapproved)
     updates = []
-    for output in outputs:
-        if not output.approved:
-            seq = locked.next_sequence_number(output.size)
-            updates.append(_seq_update(locked, output, seq, True, output.view_seq or seq))
-            locked.change_counts(output.job_id, approved=1)
+    for output in unapproved:
+        seq = locked.next_sequence_number(output.size)
+        updates.append(_seq_update(locked, output, seq, True, output.view_seq or seq))
+        locked.change_counts(output.job_id, approved=1)
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
     await delete_copies(locked, _copied(outputs))
 
 
 async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
     """Remove outputs from the view. One with a newer value keeps its place in the full order."""
+    await comparison.settle(locked, [output for output in outputs if output.approved])
     updates, removals = [], []
     for output in outputs:
         if output.approved:
@@ -262,7 +263,7 @@ async def delete(
     )
     deleted = [_DeletedRow(*row) for row in found]
     open_runs = await fetch_open(locked, {row.job_id for row in deleted})
-    await comparison.settle(locked, deleted, open_runs)
+    await comparison.settle(locked, deleted, open_runs, are_deleted=True)
     locked.refresh_time()
     locked.count_value_changes(len(deleted))
     tombstones, copied, removals = [], [], []

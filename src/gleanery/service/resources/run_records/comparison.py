@@ -30,20 +30,31 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gleanery.service.resources.run_records.rows import Run, fetch_open
-from gleanery.service.storage.database import indexed
+from gleanery.service.storage.database import Sql
 from gleanery.service.storage.group_lock import LockedGroup
 
 STEP = 2000
 """Outputs that one transaction compares."""
 _MAX_WRITTEN = 200
 """Outputs that one transaction writes: it holds the lock of the group for a short time."""
-_NEXT = indexed(
-    """
-SELECT identity, job_id, seq, last_scraped_at, missing_since FROM {outputs}
+_MAX_WRITTEN_BYTES = 4 * 1024 * 1024
+"""The same in bytes, because SQLite writes a whole row again. The last output may exceed it."""
+_MIN_READ = 50
+"""Outputs for which another statement of the same transaction is worth its time."""
+_SELECT = """
+SELECT identity, job_id, seq, last_scraped_at, {missing_since}, octet_length(item) FROM {outputs}
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
-""",
-    outputs="outputs_by_job",
+"""
+# In SQLite, missing_since follows the item in the row. The index of missing outputs has it as well.
+_IN_INDEX = """
+coalesce((SELECT missing.missing_since FROM outputs AS missing INDEXED BY outputs_missing_by_job
+    WHERE missing.organization_id = $1 AND missing.group_id = $2 AND missing.job_id = $3
+        AND missing.seq = outputs.seq AND missing.missing_since > 0), 0)
+"""
+_NEXT = Sql(
+    sqlite=_SELECT.format(missing_since=_IN_INDEX, outputs="outputs INDEXED BY outputs_by_job"),
+    postgres=_SELECT.format(missing_since="missing_since", outputs="outputs"),
 )
 _SET_MISSING = """
 UPDATE outputs SET missing_since = $3 WHERE organization_id = $1 AND identity = $2
@@ -94,6 +105,7 @@ class _Output(NamedTuple):
     seq: int
     last_scraped_at: int
     missing_since: int
+    size: int
 
 
 class _Results:
@@ -104,7 +116,7 @@ class _Results:
         self.removable = Counter[int]()
         self.states: dict[bytes, int] = {}
 
-    def compare(self, run: Run, output: Comparable) -> None:
+    def compare(self, run: Run, output: Comparable, is_deleted: bool = False) -> None:
         row = run.row
         assert row.complete_number is not None
         assert row.finished_at is not None
@@ -119,7 +131,7 @@ class _Results:
         if since != before:
             self.states[output.identity] = since
         self.missing[run.id] += 1
-        if since <= row.removal_until:
+        if since <= row.removal_until and not is_deleted:
             self.removable[run.id] += 1
 
     async def save(self, locked: LockedGroup) -> None:
@@ -137,8 +149,14 @@ async def settle(
     locked: LockedGroup,
     outputs: Collection[Comparable],
     open_runs: Mapping[int, Sequence[Run]] | None = None,
+    *,
+    are_deleted: bool = False,
 ) -> None:
-    """Compare outputs that will change with the pending runs of their jobs."""
+    """Compare outputs that will change with the pending runs of their jobs.
+
+    Give exactly those that change: others are compared later, and would count twice. Outputs that
+    are deleted can be missing, but nothing remains to be removed.
+    """
     if open_runs is None:
         open_runs = await fetch_open(locked, {output.job_id for output in outputs})
     pending = {job_id: _pending(runs) for job_id, runs in open_runs.items()}
@@ -148,7 +166,7 @@ async def settle(
     for output in outputs:
         for run in pending.get(output.job_id, ()):
             if run.row.compared_seq < output.seq <= run.row.compared_until:
-                results.compare(run, output)
+                results.compare(run, output, are_deleted)
     await results.save(locked)
 
 
@@ -168,23 +186,63 @@ async def compare_some(locked: LockedGroup, job_id: int) -> int | None:
     if not pending:
         return None
     run = pending[0]
-    bounds = (run.row.compared_seq, run.row.compared_until, STEP)
-    found = await locked.transaction.fetch(
-        _NEXT, locked.organization_id, locked.group_id, job_id, *bounds
-    )
-    results = _Results()
-    last: _Output | None = None
-    for row in found:
-        last = _Output(*row)
-        results.compare(run, last)
-        if len(results.states) == _MAX_WRITTEN:
+    step = _Step(run)
+    key = (locked.organization_id, locked.group_id, job_id)
+    while limit := step.next_limit():
+        bounds = (step.compared_seq, run.row.compared_until, limit)
+        found = await locked.transaction.fetch(_NEXT, *key, *bounds)
+        step.compare([_Output(*row) for row in found])
+        if len(found) < limit:
             break
-    await results.save(locked)
-    if last is not None and (len(found) == STEP or len(results.states) == _MAX_WRITTEN):
-        await locked.transaction.fetch(_SAVE_STEP, locked.organization_id, run.id, last.seq)
+    await step.results.save(locked)
+    if limit == 0 or step.is_full:
+        await locked.transaction.fetch(
+            _SAVE_STEP, locked.organization_id, run.id, step.compared_seq
+        )
         return 0
     await _finish(locked, run)
     return run.id
+
+
+class _Step:
+    """The outputs that one transaction compares with a run.
+
+    It reads a few, and then as many as it can probably write: outputs that were read and are not
+    compared in this step are read again in the next one.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.results = _Results()
+        self.compared_seq = run.row.compared_seq
+        self.is_full = False
+        self._run = run
+        self._read = 0
+        self._written_bytes = 0
+
+    def next_limit(self) -> int:
+        """Return how many outputs to read next; 0 if the step has enough."""
+        if self.is_full:
+            return 0
+        if not self._read:
+            return min(STEP, _MAX_WRITTEN)
+        written = len(self.results.states)
+        expected = (_MAX_WRITTEN - written) * self._read // max(written, 1)
+        limit = min(STEP - self._read, expected)
+        return limit if limit >= _MIN_READ else 0
+
+    def compare(self, outputs: Iterable[_Output]) -> None:
+        """Compare outputs until enough of them have to be written."""
+        states = self.results.states
+        for output in outputs:
+            written = len(states)
+            self.results.compare(self._run, output)
+            self.compared_seq = output.seq
+            self._read += 1
+            if len(states) > written:
+                self._written_bytes += output.size
+                if len(states) >= _MAX_WRITTEN or self._written_bytes >= _MAX_WRITTEN_BYTES:
+                    self.is_full = True
+                    return
 
 
 async def _finish(locked: LockedGroup, run: Run) -> None:

@@ -16,7 +16,7 @@ next batch of the job writes it, or the sweep.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 from uuid import uuid4
@@ -72,6 +72,11 @@ class SeenFields(msgspec.Struct, array_like=True):
 
     outputs: int = 0
     by_slot: dict[int, int] = {}
+    generation: int = 0
+    """How often slots got another meaning although a row of ``run_sightings`` may have them.
+
+    Such a row has the number of its time. Its bitmap is of no use if the number is another one.
+    """
 
     def change(self, outputs: int, by_slot: Mapping[int, int]) -> None:
         """Add numbers of outputs; negative ones are subtracted."""
@@ -146,11 +151,15 @@ class Run:
         """Return True if it has ended, although its row does not say so yet."""
         return self.is_running and self.ends_at <= now
 
-    def extend(self, now: int, timeout_minutes: int) -> None:
-        """Record a batch at this time: the run ends later."""
-        self.seen_at = max(self.seen_at, now)
+    def extend(self, scrape_time: int, now: int, timeout_minutes: int) -> None:
+        """Record a batch: the run ends later.
+
+        The order of batches needs ``scrape_time``, which never goes back. A clock that was wrong
+        for a moment must not change the end of the run: that follows from the time ``now``.
+        """
+        self.seen_at = max(self.seen_at, scrape_time)
         wait = IDLE if self.row.is_implicit else timeout_minutes * _MINUTE
-        self.ends_at = self.seen_at + wait
+        self.ends_at = now + wait
         self.has_changed = True
 
 
@@ -174,37 +183,45 @@ async def find(locked: LockedGroup, run_id: str) -> Run | None:
 
 
 async def begin(
-    locked: LockedGroup, jobs: Collection[int], labels: str = "{}", *, is_implicit: bool
+    locked: LockedGroup,
+    jobs: Mapping[int, Sequence[Run]],
+    labels: str = "{}",
+    *,
+    is_implicit: bool,
 ) -> dict[int, Run]:
-    """Begin a run of each job. It starts after the last batch of every earlier run of the job.
+    """Begin a run of each of these jobs, which have these open runs.
 
-    So the date of an output's last scrape says whether it was sent before the start.
+    It starts after the last batch of every earlier run of the job. So the date of an output's last
+    scrape says whether it was sent before the start.
     """
     if not jobs:
         return {}
     key = (locked.organization_id, locked.group_id)
     starts = dict.fromkeys(jobs, locked.scrape_time)
     seen = await locked.transaction.fetch_many(_LAST_SEEN, [(*key, job_id) for job_id in jobs])
-    for job_id, seen_at in seen:
+    in_open = [(job_id, run.seen_at) for job_id, runs in jobs.items() for run in runs]
+    for job_id, seen_at in (*seen, *in_open):
         starts[job_id] = max(starts[job_id], seen_at + 1)
     wait = IDLE if is_implicit else locked.run_timeout_minutes * _MINUTE
     run_ids = {job_id: uuid4().hex for job_id in jobs}
     inserted = await locked.transaction.fetch_many(
         _INSERT,
         [
-            (*key, job_id, run_ids[job_id], is_implicit, started_at, started_at + wait, labels)
+            (*key, job_id, run_ids[job_id], is_implicit, started_at, locked.now + wait, labels)
             for job_id, started_at in starts.items()
         ],
     )
     ids = {row[0]: row[1] for row in inserted}
     return {
-        job_id: _new_run(ids[run_id], job_id, run_id, is_implicit, starts[job_id], wait)
+        job_id: _new_run(
+            ids[run_id], job_id, run_id, is_implicit, starts[job_id], locked.now + wait
+        )
         for job_id, run_id in run_ids.items()
     }
 
 
 def _new_run(
-    id_: int, job_id: int, run_id: str, is_implicit: bool, started_at: int, wait: int
+    id_: int, job_id: int, run_id: str, is_implicit: bool, started_at: int, ends_at: int
 ) -> Run:
     row = RunRow(
         id=id_,
@@ -214,7 +231,7 @@ def _new_run(
         status="running",
         started_at=started_at,
         seen_at=started_at,
-        ends_at=started_at + wait,
+        ends_at=ends_at,
         created=0,
         updated=0,
         unchanged=0,
@@ -284,7 +301,9 @@ async def end(locked: LockedGroup, run: Run, end: End, field_counts: str) -> Non
     """
     is_complete = end.complete_number is not None
     is_silent = end.status in ("unknown", "abandoned")
-    finished_at = run.seen_at if is_silent else max(locked.now, run.seen_at, end.last_seen_at)
+    finished_at = (
+        run.seen_at if is_silent else max(locked.scrape_time, run.seen_at, end.last_seen_at)
+    )
     await locked.transaction.fetch(
         _END,
         locked.organization_id,

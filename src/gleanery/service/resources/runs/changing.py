@@ -27,7 +27,7 @@ from gleanery.service.resources.run_records.rows import End, Run
 from gleanery.service.resources.runs import reading
 from gleanery.service.resources.runs.models import DecisionIn, FinishIn, RunIn, RunOut
 from gleanery.service.storage import group_lock, paging
-from gleanery.service.storage.database import Database, Engine, Transaction, indexed
+from gleanery.service.storage.database import Database, Engine, Sql, Transaction, indexed
 from gleanery.service.storage.group_lock import Clock, LockedGroup
 from gleanery.service.storage.idempotency import IdempotentRequest
 
@@ -54,15 +54,25 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open AND rem
 ORDER BY id LIMIT 1
 """
 LOOKED_AT = 2000
-"""Missing outputs of the group that ``MISSING`` finds, which may be of other jobs."""
-# The index has the missing outputs of all jobs of the group, so a step looks at some of them.
-MISSING = indexed(
-    f"""
-SELECT identity, seq, job_id, missing_since, last_scraped_at, octet_length(item) FROM {{outputs}}
-WHERE organization_id = $1 AND group_id = $2 AND missing_since > 0 AND seq > $3
-ORDER BY seq LIMIT {LOOKED_AT}
+"""Missing outputs of a job that one transaction looks at. It may have to remove none of them."""
+# In SQLite, missing_since follows the item in the row, so it is read from the index.
+MISSING = Sql(
+    sqlite="""
+SELECT outputs.seq, outputs.missing_since, whole.identity, whole.last_scraped_at,
+    octet_length(whole.item)
+FROM outputs INDEXED BY outputs_missing_by_job
+CROSS JOIN outputs AS whole
+    ON whole.organization_id = outputs.organization_id AND whole.id = outputs.id
+WHERE outputs.organization_id = $1 AND outputs.group_id = $2 AND outputs.job_id = $3
+    AND outputs.missing_since > 0 AND outputs.seq > $4
+ORDER BY outputs.seq LIMIT $5
 """,
-    outputs="outputs_by_missing",
+    postgres="""
+SELECT seq, missing_since, identity, last_scraped_at, octet_length(item) FROM outputs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+    AND missing_since > 0 AND seq > $4
+ORDER BY seq LIMIT $5
+""",
 )
 _SAVE_REMOVAL = """
 UPDATE runs SET removed_seq = $3, removed_count = removed_count + $4
@@ -84,7 +94,14 @@ WHERE is_open AND (status <> 'running' OR ends_at <= $1)
 _ALREADY = "This run has ended already: {}. A run has one status"
 _TOO_MANY = "This job has {} runs that go on. Finish them before you start others"
 _NOT_HELD = "This run has no removal that waits for a decision"
-_REPLACED = "A later run of the job has the same outputs to remove: decide about that one"
+_NOT_DECIDED = {
+    "kept": f"{_NOT_HELD}: its missing outputs were kept. Later complete runs remove what is still "
+    "missing",
+    "pending": f"{_NOT_HELD}: its missing outputs are being removed",
+    "done": f"{_NOT_HELD}: its missing outputs are removed",
+    "replaced": "A later run of the job has the same outputs to remove: decide about that one",
+}
+"""Why there is nothing to decide, for each other state of a removal."""
 
 
 # --- starting -----------------------------------------------------------------------------------
@@ -109,8 +126,8 @@ async def start(
             if earlier is not None:
                 return earlier
         job_id = await locked.find_or_create_empty_job(run.job_id)
-        await _limit_running(locked, job_id)
-        begun = await rows.begin(locked, [job_id], labels, is_implicit=False)
+        open_runs = await _limit_running(locked, job_id)
+        begun = await rows.begin(locked, {job_id: open_runs}, labels, is_implicit=False)
         response = await _read(locked, begun[job_id])
         if request is not None:
             await request.save_response(locked.transaction, response, locked.now)
@@ -122,11 +139,19 @@ async def start(
     )
 
 
-async def _limit_running(locked: LockedGroup, job_id: int) -> None:
+async def _limit_running(locked: LockedGroup, job_id: int) -> list[Run]:
+    """Return the open runs of a job. Raise RunConflict if too many go on.
+
+    Those that were silent for too long count, until their rows say that they have ended. If there
+    are too many, some of them end here.
+    """
     open_runs = (await rows.fetch_open(locked, [job_id]))[job_id]
-    running = [run for run in open_runs if run.is_running and not run.is_silent(locked.now)]
-    if len(running) >= MAX_RUNNING:
+    running = [run for run in open_runs if run.is_running]
+    if len(running) < MAX_RUNNING:
+        return open_runs
+    if not await ended_runs.end_some_silent(locked, open_runs):
         raise RunConflict(("body", "job_id"), _TOO_MANY.format(len(running)))
+    return (await rows.fetch_open(locked, [job_id]))[job_id]
 
 
 async def _read(locked: LockedGroup, run: Run) -> RunOut:
@@ -225,7 +250,7 @@ async def decide(
             about = AuditAbout(group_id=group, run_id=run_id, decision=decision.decision)
             await log.append(transaction, actor, locked.now, "decide_removal", about)
         elif run.row.removal not in same:
-            msg = _REPLACED if run.row.removal == "replaced" else _NOT_HELD
+            msg = _NOT_DECIDED.get(run.row.removal or "", _NOT_HELD)
             raise RunConflict(("body", "decision"), msg)
         return _Finished(await _read(locked, run), run.job_id, run.row.removal_count)
 
@@ -247,11 +272,12 @@ async def run_steps(database: Database, group: str, job_id: int, clock: Clock) -
 
     async def step(transaction: Transaction) -> bool:
         locked = await group_lock.lock(transaction, group, clock)
+        if await _remove_some(locked, job_id):  # first: a later run must not count them again
+            await locked.commit_counts()
+            return True
         if await comparison.compare_some(locked, job_id) is not None:
             return True
-        has_more = await _remove_some(locked, job_id)
-        await locked.commit_counts()
-        return has_more or await _forget_some(locked, job_id)
+        return await _forget_some(locked, job_id)
 
     while await database.write(step, queue_key=group):
         pass
@@ -260,20 +286,15 @@ async def run_steps(database: Database, group: str, job_id: int, clock: Clock) -
 class MissingOutput(NamedTuple):
     """A row that ``MISSING`` finds."""
 
-    identity: bytes
     seq: int
-    job_id: int
     missing_since: int
+    identity: bytes
     last_scraped_at: int
     size: int
 
-    def is_removable(self, job_id: int, until: int, started_at: int) -> bool:
+    def is_removable(self, until: int, started_at: int) -> bool:
         """Return True if the removal of a run takes it: nobody has sent it since the start."""
-        return (
-            self.job_id == job_id
-            and self.missing_since <= until
-            and self.last_scraped_at < started_at
-        )
+        return self.missing_since <= until and self.last_scraped_at < started_at
 
 
 async def _remove_some(locked: LockedGroup, job_id: int) -> bool:
@@ -286,9 +307,13 @@ async def _remove_some(locked: LockedGroup, job_id: int) -> bool:
     if not found:
         return False
     [[id_, started_at, until, removed_seq]] = found
-    rows_found = await locked.transaction.fetch(MISSING, *group_key, removed_seq)
-    looked_at = [MissingOutput(*row) for row in rows_found]
-    chosen = [one for one in looked_at if one.is_removable(job_id, until, started_at)]
+    # First a few: those that are looked at and not removed are read again in the next step.
+    for limit in (MAX_REMOVED, LOOKED_AT):
+        found = await locked.transaction.fetch(MISSING, *group_key, job_id, removed_seq, limit)
+        looked_at = [MissingOutput(*row) for row in found]
+        chosen = [one for one in looked_at if one.is_removable(until, started_at)]
+        if chosen or len(looked_at) < limit:
+            break
     count = paging.count_fitting([one.size for one in chosen[:MAX_REMOVED]], mutations.MAX_BYTES)
     removed = await mutations.delete(
         locked, [one.identity for one in chosen[:count]], reason="missing"
@@ -299,7 +324,7 @@ async def _remove_some(locked: LockedGroup, job_id: int) -> bool:
     else:
         done_seq = looked_at[-1].seq if looked_at else removed_seq
     await locked.transaction.fetch(_SAVE_REMOVAL, *key, done_seq, removed)
-    if count == len(chosen) and len(looked_at) < LOOKED_AT:
+    if count == len(chosen) and len(looked_at) < limit:
         await locked.transaction.fetch(_END_REMOVAL, *key)
     return True
 
@@ -313,28 +338,40 @@ async def _forget_some(locked: LockedGroup, job_id: int) -> bool:
     return False
 
 
+_JobKey = tuple[int, int]
+"""Organization and number of a job."""
+
+
 class RunWork:
     """The comparisons and removals of large jobs that this process runs in the background."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[_JobKey, asyncio.Task[None]] = {}
+        self._again: set[_JobKey] = set()
 
     def begin(self, database: Database, group: str, job_id: int) -> None:
-        """Run the steps of a job in the background."""
-        task = asyncio.create_task(self._run(database, group, job_id))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """Run the steps of a job in the background, in one task for each job."""
+        key = (database.organization_id, job_id)
+        if key in self._tasks:
+            self._again.add(key)  # the task may have done its last step
+        else:
+            self._tasks[key] = asyncio.create_task(self._run(database, group, key))
 
-    async def _run(self, database: Database, group: str, job_id: int) -> None:
+    async def _run(self, database: Database, group: str, key: _JobKey) -> None:
         try:
-            await run_steps(database, group, job_id, self._clock)
+            await run_steps(database, group, key[1], self._clock)
         except Exception:
             _log.exception("a comparison of a run failed; the sweep will continue it")
+        finally:
+            del self._tasks[key]
+        if key in self._again:
+            self._again.discard(key)
+            self.begin(database, group, key[1])
 
     async def stop(self) -> None:
         """Cancel the work, which the next sweep continues."""
-        tasks = [*self._tasks]
+        tasks = [*self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -357,11 +394,12 @@ async def unfinished(
 async def _go_on(
     database: Database, group: str, job_id: int, clock: Clock, ends_silent: bool
 ) -> None:
-    async def end_silent(transaction: Transaction) -> None:
+    async def end_silent(transaction: Transaction) -> bool:
+        """Return True if there may be more."""
         locked = await group_lock.lock(transaction, group, clock)
         runs = (await rows.fetch_open(locked, [job_id]))[job_id]
-        await ended_runs.end_silent(locked, runs)
+        return await ended_runs.end_some_silent(locked, runs) == ended_runs.MAX_ENDED
 
-    if ends_silent:
-        await database.write(end_silent, queue_key=group)
+    while ends_silent and await database.write(end_silent, queue_key=group):
+        pass
     await run_steps(database, group, job_id, clock)

@@ -262,11 +262,10 @@ async def console_removal(context: RequestContext[RemovalQuery, None]) -> Respon
     if run.removal != "held":
         return Response(encode(RemovableOutputs(outputs=[], columns=[], next=None)))
     group_id = await group_lock.require_group(database, context.path["group_id"])
-    found = await database.read(MISSING, database.organization_id, group_id, after)
+    key = (database.organization_id, group_id, run.job_id)
+    found = await database.read(MISSING, *key, after, LOOKED_AT)
     rows = [MissingOutput(*row) for row in found]
-    wanted = [
-        row for row in rows if row.is_removable(run.job_id, run.removal_until, run.started_at)
-    ]
+    wanted = [row for row in rows if row.is_removable(run.removal_until, run.started_at)]
     count = paging.count_fitting([row.size for row in wanted[:_OUTPUTS]], _MAX_BYTES)
     chosen = wanted[:count]
     next_seq = None

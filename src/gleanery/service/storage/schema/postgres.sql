@@ -240,6 +240,7 @@ CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE countr
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 CREATE INDEX outputs_by_approval ON outputs (group_id, approved, seq);
 CREATE INDEX outputs_by_missing ON outputs (group_id, seq) WHERE missing_since > 0;
+CREATE INDEX outputs_missing_by_job ON outputs (group_id, job_id, seq) WHERE missing_since > 0;
 -- The approved outputs of a job: an expression, so that a planner cannot choose another index.
 CREATE INDEX outputs_approved_by_job
     ON outputs (group_id, (CAST(CASE WHEN approved THEN job_id END AS BIGINT)), seq)
@@ -434,6 +435,7 @@ CREATE TABLE run_sightings (
     identity        BYTEA    NOT NULL,
     run_change      SMALLINT NOT NULL,
     fields          BYTEA,                        -- null: not counted
+    generation      INTEGER  NOT NULL,            -- of the slots in fields; see slot_counts
     PRIMARY KEY (organization_id, group_id, job_id, run_id, identity)
 );
 

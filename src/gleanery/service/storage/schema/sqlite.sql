@@ -231,7 +231,12 @@ CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 CREATE INDEX outputs_by_approval ON outputs (group_id, approved, seq);
-CREATE INDEX outputs_by_missing ON outputs (group_id, seq) WHERE missing_since > 0;
+-- missing_since follows the item in the row. So these indexes have all that a search for missing
+-- outputs needs: to read it in the row of a large item would read many pages.
+CREATE INDEX outputs_by_missing ON outputs (group_id, seq, missing_since, organization_id)
+    WHERE missing_since > 0;
+CREATE INDEX outputs_missing_by_job
+    ON outputs (group_id, job_id, seq, missing_since, organization_id) WHERE missing_since > 0;
 -- The approved outputs of a job: an expression, so that a planner cannot choose another index.
 CREATE INDEX outputs_approved_by_job
     ON outputs (group_id, (CAST(CASE WHEN approved THEN job_id END AS BIGINT)), seq)
@@ -404,6 +409,7 @@ CREATE TABLE run_sightings (
     identity        BLOB    NOT NULL,
     run_change      INTEGER NOT NULL,
     fields          BLOB,                         -- null: not counted
+    generation      INTEGER NOT NULL,             -- of the slots in fields; see slot_counts
     PRIMARY KEY (organization_id, group_id, job_id, run_id, identity)
 ) STRICT, WITHOUT ROWID;
 

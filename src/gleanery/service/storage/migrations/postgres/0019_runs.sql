@@ -55,6 +55,7 @@ CREATE TABLE run_sightings (
     identity        BYTEA    NOT NULL,
     run_change      SMALLINT NOT NULL,
     fields          BYTEA,                        -- null: not counted
+    generation      INTEGER  NOT NULL,            -- of the slots in fields; see slot_counts
     PRIMARY KEY (organization_id, group_id, job_id, run_id, identity)
 );
 
@@ -62,6 +63,7 @@ ALTER TABLE outputs ADD COLUMN run_id BIGINT NOT NULL DEFAULT 0;         -- run 
 ALTER TABLE outputs ADD COLUMN run_change SMALLINT NOT NULL DEFAULT 0;   -- what that run changed
 ALTER TABLE outputs ADD COLUMN missing_since BIGINT NOT NULL DEFAULT 0;  -- number of a run
 CREATE INDEX outputs_by_missing ON outputs (group_id, seq) WHERE missing_since > 0;
+CREATE INDEX outputs_missing_by_job ON outputs (group_id, job_id, seq) WHERE missing_since > 0;
 
 ALTER TABLE tombstones ADD COLUMN reason TEXT;
 ALTER TABLE view_tombstones ADD COLUMN reason TEXT;

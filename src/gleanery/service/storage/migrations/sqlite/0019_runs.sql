@@ -54,13 +54,19 @@ CREATE TABLE run_sightings (
     identity        BLOB    NOT NULL,
     run_change      INTEGER NOT NULL,
     fields          BLOB,                         -- null: not counted
+    generation      INTEGER NOT NULL,             -- of the slots in fields; see slot_counts
     PRIMARY KEY (organization_id, group_id, job_id, run_id, identity)
 ) STRICT, WITHOUT ROWID;
 
 ALTER TABLE outputs ADD COLUMN run_id INTEGER NOT NULL DEFAULT 0;         -- run that sent it last
 ALTER TABLE outputs ADD COLUMN run_change INTEGER NOT NULL DEFAULT 0;   -- what that run changed
 ALTER TABLE outputs ADD COLUMN missing_since INTEGER NOT NULL DEFAULT 0;  -- number of a run
-CREATE INDEX outputs_by_missing ON outputs (group_id, seq) WHERE missing_since > 0;
+-- missing_since follows the item in the row. So these indexes have all that a search for missing
+-- outputs needs: to read it in the row of a large item would read many pages.
+CREATE INDEX outputs_by_missing ON outputs (group_id, seq, missing_since, organization_id)
+    WHERE missing_since > 0;
+CREATE INDEX outputs_missing_by_job
+    ON outputs (group_id, job_id, seq, missing_since, organization_id) WHERE missing_since > 0;
 
 ALTER TABLE tombstones ADD COLUMN reason TEXT;
 ALTER TABLE view_tombstones ADD COLUMN reason TEXT;
