@@ -47,7 +47,7 @@ more:
 	@echo "make guides        run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export (a part of make extended)"
 	@echo "make long          run the tests with large data and heavy or hostile load"
-	@echo "make model         compare random histories, reviews and views with a model"
+	@echo "make model         compare random histories, reviews, views and runs with a model"
 	@echo "make proxies       run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make pythons       run the client's tests on every Python from 3.11 that is installed (1.4 GB each); ARGS=3.13 chooses one"
 	@echo "make reference     update docs/reference.md and docs/settings.md"
@@ -97,7 +97,7 @@ extended: $(VENV)/.extended $(VENV)-integrations/.made generators-if-possible ch
 # It uses what it finds: PostgreSQL 15 to 18 (Debian's packages, the wheel's, and the folders …/bin in GLEANERY_TEST_POSTGRES,
 # separated by colons), PgBouncer 1.21 or newer, and Citus 13. A test that needs more is skipped, and says what.
 # The tests of readiness stop the server itself.
-POOLED_TESTS := tests/api tests/storage/test_group_model.py
+POOLED_TESTS := tests/api tests/storage/test_group_model.py tests/storage/test_runs_model.py
 CITUS_TESTS := tests/api tests/security/test_keys.py tests/cli/test_organizations.py
 
 distributed: $(VENV)/.dev
@@ -241,10 +241,10 @@ fuzz: $(VENV)/.fuzz
 	$(BIN)/pytest --hypothesis-profile=default tests/values/test_parsing.py tests/values/test_properties.py tests/client/sessions tests/project/test_fuzz.py
 	$(BIN)/python -m fuzz $(ARGS)
 
-# GLEANERY_MODEL_EXAMPLES is how many per engine; each has 40 steps.
+# GLEANERY_MODEL_EXAMPLES is how many per engine; each has 40 steps, or 30 with runs.
 model: export GLEANERY_MODEL_EXAMPLES ?= 150
 model: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --durations=2 tests/storage/test_group_model.py $(ARGS)
+	$(BIN)/pytest -n 2 --durations=4 tests/storage/test_group_model.py tests/storage/test_runs_model.py $(ARGS)
 
 # Built where there is no wheel of it; without it the targets run unguided, in tests/project/test_fuzz.py.
 $(VENV)/.fuzz: $(VENV)/.dev

@@ -1,15 +1,17 @@
 """Model-based test of runs: counts, missing outputs, removals, feeds and views equal the model.
 
-The model keeps everything in plain dictionaries, and counts in the plainest way.
+Jobs are small, and most actions are whole runs: so outputs vanish, come back and are removed often.
+A step compares two outputs or removes one. The service is killed between steps.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -18,404 +20,441 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from gleanery.service.resources.run_records import comparison
 from gleanery.service.resources.runs import changing
-from tests.support.outputs import read_changes
-from tests.support.service import Client, Clock, Service
+from tests.support.interruptions import Feed, Killed, Killer, StoppedClock
+from tests.support.runs_model import IDLE, TIMEOUT, Item, Key, Model, Run
+from tests.support.service import Clock, Service
 from tests.support.settings import fresh_settings
 
 pytestmark = pytest.mark.thorough
 
 # make model sets it, for a long run with other examples each time.
 EXAMPLES = int(os.environ.get("GLEANERY_MODEL_EXAMPLES", "0"))
-Key = tuple[str, str]
-JOBS, KEYS = st.sampled_from("ab"), st.sampled_from("uvwxyz")
-ITEMS = st.lists(st.tuples(KEYS, st.integers(0, 2)), max_size=6)
-STATUSES = st.sampled_from([*["complete"] * 5, "partial", "failed"])
-UNCHANGED, UPDATED, CREATED = range(3)
-IDLE, TIMEOUT = 30 * 60, 360 * 60
+STEPS = 30 if EXAMPLES else 15
+NAMES = "vwxyz"
+JOBS = st.sampled_from("aab")
+SOME = st.sets(st.sampled_from(NAMES), max_size=3).map(sorted)
+FEW = st.sets(st.sampled_from(NAMES), min_size=1, max_size=2).map(sorted)
+ITEMS = st.lists(st.builds(Item, st.sampled_from(NAMES), st.integers(0, 1)), min_size=1, max_size=4)
+STATUSES = st.sampled_from(["complete", "complete", "complete", "partial", "failed"])
+NUMBERS = st.integers(0, 99)
+# Steps after which the service is killed; None if it goes on to the end.
+KILLS = st.sampled_from([None, None, None, 0, 1, 2, 3, 4, 5])
+# What happens to a few outputs while a run goes on, or while its comparison is interrupted.
+IN_A_RUN = ["send", "change", "change", "share"]
+AROUND_A_RUN = ["outside", "other", "delete", "delete", "approve", "approve", "reject", "pause"]
+EVENTS = st.lists(st.sampled_from([*IN_A_RUN, *AROUND_A_RUN]), min_size=2, max_size=6)
+# Milliseconds. A limit is a whole number of seconds: no sum of these is exactly a limit.
+MOMENT = 1001
+PAUSES = st.sampled_from([7, IDLE * 6 // 10 + 7, TIMEOUT * 6 // 10 + 7, TIMEOUT + 7, TIMEOUT + 7])
 EVER = 1_000_000  # seconds; only the test sweeps
 
 
-@dataclass
-class Output:
-    """An output: its value, when it was last sent, and in how many complete runs it is missing."""
+class Action(NamedTuple):
+    """Something to do: how often, and with which arguments of the method."""
 
-    value: int
-    sent: int
-    missed: int = 0
-    approved: int | None = None
-    """The value in the approved view."""
+    weight: int
+    arguments: dict[str, st.SearchStrategy[Any]]
 
 
-@dataclass
-class Run:
-    """A run: what it has seen, and what came of it."""
-
-    job: str
-    is_implicit: bool
-    start: int
-    last: int
-    status: str = "running"
-    seen: dict[str, int] = field(default_factory=dict)
-    number: int = 0
-    missing: int = 0
-    removed: int = 0
-    removal: str | None = None
-    removal_after: int = 0
-    """Complete runs in which an output was missing that is removed."""
-    due: set[str] = field(default_factory=set)
-    total: int = 0
-    """Outputs of its job when it ended."""
-    is_pending: bool = False
-    ids: list[str] = field(default_factory=list)
-    """Its run_id in each service."""
-
-    @property
-    def counts(self) -> dict[str, int]:
-        states = [*self.seen.values()]
-        return {
-            "created": states.count(CREATED),
-            "updated": states.count(UPDATED),
-            "unchanged": states.count(UNCHANGED),
-            "rejected": 0,
-            "missing": self.missing,
-            "removed": self.removed,
-        }
+# Not a rule each: an example would leave out most of them, and do the others too often.
+ACTIONS = {
+    "run_in_a_row": Action(
+        4, {"job": JOBS, "vanished": FEW, "count": st.integers(1, 3), "kill": KILLS}
+    ),
+    "run_with_events": Action(
+        6,
+        {"job": JOBS, "names": FEW, "events": EVENTS, "vanished": SOME}
+        | {"status": STATUSES, "kill": KILLS},
+    ),
+    "kill_with_events": Action(
+        5,
+        {"job": JOBS, "names": FEW, "events": EVENTS, "vanished": SOME, "kill": st.integers(0, 2)},
+    ),
+    "push_into_a_run": Action(
+        2, {"number": NUMBERS, "items": ITEMS, "rejected": st.integers(0, 1)}
+    ),
+    "finish": Action(3, {"number": NUMBERS, "status": STATUSES, "kill": KILLS}),
+    "use_an_ended_run": Action(1, {"number": NUMBERS, "status": STATUSES}),
+    "decide": Action(
+        3, {"number": NUMBERS, "decision": st.sampled_from(["remove", "keep"]), "kill": KILLS}
+    ),
+    "change_settings": Action(
+        2,
+        {
+            "after_runs": st.sampled_from([1, 1, 2, 2, 3, None]),
+            "max_share": st.sampled_from([1.0, 1.0, 0.5, 0.2, 0.0]),
+        },
+    ),
+    "pause": Action(2, {"milliseconds": PAUSES}),
+    "sweep": Action(2, {"milliseconds": PAUSES, "kill": KILLS}),
+}
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return StoppedClock()
 
 
 @pytest.fixture
-def both(request: pytest.FixtureRequest, clock: Clock) -> Iterator[list[Service]]:
-    with tempfile.TemporaryDirectory() as folder:
-        services = [
-            Service(
-                replace(fresh_settings(engine, request, Path(folder) / engine), sweep_seconds=EVER),
-                clock,
-            )
-            for engine in ("sqlite", "postgres")
-        ]
-        yield services
-        for service in services:
-            service.stop()
+def service(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> Iterator[Service]:
+    settings = fresh_settings(engine, request, tmp_path)
+    running = Service(replace(settings, sweep_seconds=EVER), clock)
+    yield running
+    running.stop()
 
 
-class Runs(RuleBasedStateMachine):
-    """Does the same on both engines and in the model. Comparisons end with their request."""
-
-    services: list[Service]
-    clock: Clock
-
-    @initialize()
-    def begin(self) -> None:
-        self.now = 0
-        self.outputs: dict[Key, Output] = {}
-        self.runs: list[Run] = []
-        self.complete = {"a": 0, "b": 0}
-        self.kept = {"a": 0, "b": 0}
-        self.after_runs: int | None = None
-        self.max_share = 0.3
-        self.deleted: dict[Key, str | None] = {}
-        """Outputs whose last change is a deletion, and its reason."""
-        self.ids: list[dict[Key, str]] = [{} for _ in self.services]
-        self.clients: list[Client] = [service.client() for service in self.services]
-        self.push_items("a", [(key, 0) for key in "uvwxyz"], None)
-        self.change_settings(2, 1.0)
-
-    def teardown(self) -> None:
-        for client in getattr(self, "clients", ()):
-            client.close()
-
-    def tick(self, seconds: int = 1) -> int:
-        self.clock.move(seconds=seconds)
-        self.now += seconds
-        for run in self.runs:
-            limit = IDLE if run.is_implicit else TIMEOUT
-            if run.status == "running" and self.now >= run.last + limit:
-                run.status = "unknown" if run.is_implicit else "abandoned"
-        return self.now
-
-    def open_runs(self) -> list[Run]:
-        return [run for run in self.runs if run.status == "running" and not run.is_implicit]
-
-    # --- what clients do ---
-
-    @rule(job=JOBS)
-    def start(self, job: str) -> None:
-        now = self.tick()
-        run = Run(job, is_implicit=False, start=now, last=now)
-        for client in self.clients:
-            response = client.post("/v1/runs/group", json={"job_id": job})
-            run.ids.append(response.json()["run_id"])
-        self.runs.append(run)
-
-    @rule(job=JOBS, items=ITEMS)
-    def push(self, job: str, items: list[tuple[str, int]]) -> None:
-        if items:
-            self.push_items(job, items, None)
-
-    @rule(job=st.sampled_from("aaab"), vanished=st.sets(KEYS, max_size=3), status=STATUSES)
-    def run_once(self, job: str, vanished: set[str], status: str) -> None:
-        """A whole run that sends what the job has, but for some outputs."""
-        self.start(job)
-        run = self.runs[-1]
-        of_job = [(key, one.value) for (name, key), one in self.outputs.items() if name == job]
-        self.push_items(job, [one for one in of_job if one[0] not in vanished], run)
-        self.finish_run(run, status)
-
-    @precondition(lambda self: self.open_runs())
-    @rule(drawn=st.data(), items=ITEMS)
-    def push_into_a_run(self, drawn: st.DataObject, items: list[tuple[str, int]]) -> None:
-        run = drawn.draw(st.sampled_from(self.open_runs()))
-        self.push_items(run.job, items, run)
-
-    def push_items(self, job: str, items: list[tuple[str, int]], run: Run | None) -> None:
-        now = self.tick()
-        body = [{"job_id": job, "source_url": key, "data": {"v": value}} for key, value in items]
-        if run is None:
-            run = self.implicit_run(job)
-        for key, value in items:
-            self.store(run, job, key, value)
-        run.last = now
-        for number, client in enumerate(self.clients):
-            params = {} if run.is_implicit else {"run_id": run.ids[number]}
-            response = client.post("/v1/outputs/group", json=body, params=params)
-            assert response.status_code == 200, response.text
-            for (key, _), result in zip(items, response.json()["results"], strict=True):
-                self.ids[number][job, key] = result["output_id"]
-
-    def implicit_run(self, job: str) -> Run:
-        for run in self.runs:
-            if run.is_implicit and run.job == job and run.status == "running":
-                return run
-        run = Run(job, is_implicit=True, start=self.now, last=self.now)
-        self.runs.append(run)
-        return run
-
-    def store(self, run: Run, job: str, key: str, value: int) -> None:
-        output = self.outputs.get((job, key))
-        if output is None:
-            state = CREATED
-            output = self.outputs[job, key] = Output(value, self.now)
-            self.deleted.pop((job, key), None)
-        else:
-            state = UNCHANGED if output.value == value else UPDATED
-            output.value, output.sent = value, self.now
-        run.seen[key] = max(run.seen.get(key, UNCHANGED), state)
-
-    @precondition(lambda self: self.outputs)
-    @rule(drawn=st.data())
-    def delete(self, drawn: st.DataObject) -> None:
-        self.tick()
-        key = drawn.draw(st.sampled_from(sorted(self.outputs)))
-        for client, ids in zip(self.clients, self.ids, strict=True):
-            assert client.delete(f"/v1/outputs/group/{ids[key]}").status_code == 200
-        self.remove(key, None)
-
-    def remove(self, key: Key, reason: str | None) -> None:
-        del self.outputs[key]
-        self.deleted[key] = reason
-
-    @rule(job=JOBS, is_approved=st.booleans())
-    def review(self, job: str, is_approved: bool) -> None:
-        self.tick()
-        status = "approved" if is_approved else "rejected"
-        body = {"job_id": job, "status": status, "comment": ""}
-        for client in self.clients:
-            client.post("/v1/reviews/group", json=body)
-        for (of_job, _), output in self.outputs.items():
-            if of_job == job:
-                output.approved = output.value if is_approved else None
-
-    @rule(after_runs=st.sampled_from([None, 1, 2, 3]), max_share=st.sampled_from([0.0, 0.3, 1.0]))
-    def change_settings(self, after_runs: int | None, max_share: float) -> None:
-        self.tick()
-        missing = {"after_runs": after_runs, "max_share": max_share}
-        for client in self.clients:
-            response = client.put("/v1/groups/group", json={"missing": missing})
-            assert response.status_code == 200, response.text
-        self.after_runs, self.max_share = after_runs, max_share
-
-    @rule(seconds=st.sampled_from([60, 60, IDLE + 1, TIMEOUT + 1]))
-    def pause(self, seconds: int) -> None:
-        self.tick(seconds)
-
-    @precondition(lambda self: self.open_runs())
-    @rule(drawn=st.data(), status=STATUSES)
-    def finish(self, drawn: st.DataObject, status: str) -> None:
-        self.finish_run(drawn.draw(st.sampled_from(self.open_runs())), status)
-
-    def finish_run(self, run: Run, status: str) -> None:
-        self.tick()
-        for number, client in enumerate(self.clients):
-            url = f"/v1/runs/group/{run.ids[number]}/finish"
-            response = client.post(url, json={"status": status})
-            assert response.status_code == 200, response.text
-        run.status = status
-        if status == "complete":
-            self.compare(run)
-            self.after_finish()
-
-    def compare(self, run: Run) -> None:
-        """Find what is missing at the end of a complete run."""
-        self.complete[run.job] += 1
-        run.number = self.complete[run.job]
-        of_job = {key: one for (job, key), one in self.outputs.items() if job == run.job}
-        for output in of_job.values():
-            output.missed = output.missed + 1 if output.sent < run.start else 0
-        run.missing = sum(1 for output in of_job.values() if output.missed)
-        after = self.after_runs
-        run.is_pending = True
-        run.total = len(of_job)
-        if after is not None and run.number - self.kept[run.job] >= after:
-            run.removal_after = after
-            run.due = {key for key, one in of_job.items() if one.missed >= after}
-
-    def after_finish(self) -> None:
-        self.end_pending()
-
-    def end_pending(self) -> None:
-        """End the comparisons in their order, and then remove what is due."""
-        pending = sorted((run for run in self.runs if run.is_pending), key=lambda run: run.number)
-        for run in pending:
-            run.is_pending = False
-            for other in self.runs:
-                if other.job == run.job and other.removal == "held":
-                    other.removal = "replaced"
-            if run.due:
-                is_held = len(run.due) > self.max_share * run.total
-                run.removal = "held" if is_held else "pending"
-        for run in self.runs:
-            if run.removal == "pending":
-                self.carry_out(run)
-
-    def carry_out(self, run: Run) -> None:
-        """Remove what is due and was not sent again."""
-        since = run.number - run.removal_after + 1
-        for (job, key), output in [*self.outputs.items()]:
-            missed_since = self.complete[job] - output.missed + 1
-            is_due = job == run.job and output.missed and missed_since <= since
-            if is_due and output.sent < run.start:
-                self.remove((job, key), "missing")
-                run.removed += 1
-        run.removal = "done"
-
-    def held_runs(self) -> list[Run]:
-        return [run for run in self.runs if run.removal == "held"]
-
-    @precondition(lambda self: self.held_runs())
-    @rule(drawn=st.data(), decision=st.sampled_from(["remove", "keep"]))
-    def decide(self, drawn: st.DataObject, decision: str) -> None:
-        self.tick()
-        run = drawn.draw(st.sampled_from(self.held_runs()))
-        for number, client in enumerate(self.clients):
-            url = f"/v1/runs/group/{run.ids[number]}/removal"
-            response = client.post(url, json={"decision": decision})
-            assert response.status_code == 200, response.text
-        if decision == "keep":
-            run.removal, self.kept[run.job] = "kept", run.number
-        else:
-            run.removal = "pending"
-            self.after_decision(run)
-
-    def after_decision(self, run: Run) -> None:
-        self.carry_out(run)
-
-    @rule()
-    def sweep(self) -> None:
-        for service in self.services:
-            service.sweep(self.clock)
-        self.end_pending()
-
-    # --- what clients see ---
-
-    @invariant()
-    def everything_equals_the_model(self) -> None:
-        for number, client in enumerate(self.clients):
-            self.compare_runs(number, client)
-            self.compare_outputs(client)
-
-    def compare_runs(self, number: int, client: Client) -> None:
-        shown = client.get("/v1/runs/group", params={"limit": 1000}).json()["runs"][::-1]
-        for run, found in zip(self.runs, shown, strict=True):
-            if run.is_implicit and len(run.ids) <= number:
-                run.ids.append(found["run_id"])
-            assert found["run_id"] == run.ids[number]
-            assert (found["job_id"], found["status"]) == (run.job, run.status)
-            assert found["is_implicit"] == run.is_implicit
-            if not run.is_pending:
-                assert found["counts"] == run.counts
-                assert found["removal"] == run.removal
-
-    def compare_outputs(self, client: Client) -> None:
-        items = client.items("group", limit=1000)
-        found = {(one["root_job_id"], one["source_url"]): one["data"]["v"] for one in items}
-        assert found == {key: one.value for key, one in self.outputs.items()}
-        view = client.items("group", limit=1000, view="approved")
-        assert {(one["root_job_id"], one["source_url"]): one["data"]["v"] for one in view} == {
-            key: one.approved for key, one in self.outputs.items() if one.approved is not None
-        }
-        if not any(run.is_pending for run in self.runs):
-            missing = client.items("group", limit=1000, missing="true")
-            assert {(one["root_job_id"], one["source_url"]) for one in missing} == {
-                key for key, one in self.outputs.items() if one.missed
-            }
-        self.compare_feed(client)
-
-    def compare_feed(self, client: Client) -> None:
-        """The feed leads to the outputs, and says why those are gone that were removed."""
-        ids = self.ids[self.clients.index(client)]
-        names = {output_id: key for key, output_id in ids.items()}
-        last: dict[Key, tuple[str, str | None]] = {}
-        for change in read_changes(client, limit=1000)["changes"]:
-            last[names[change["output_id"]]] = (change["change"], change.get("reason"))
-        present = {key for key, (change, _) in last.items() if change != "delete"}
-        assert present == self.outputs.keys()
-        reasons = {key: reason for key, (change, reason) in last.items() if change == "delete"}
-        assert reasons == self.deleted
-
-
-class InterruptedRuns(Runs):
-    """The same, but a process dies after each request that would compare: the sweep goes on.
-
-    So outputs are sent, deleted and reviewed while comparisons are pending.
-    """
-
-    def after_finish(self) -> None:
-        pass
-
-    def after_decision(self, run: Run) -> None:
-        pass
-
-
-@pytest.mark.parametrize("model", [Runs, InterruptedRuns])
-def test_runs_equal_the_model(
-    both: list[Service], clock: Clock, monkeypatch: pytest.MonkeyPatch, model: type[Runs]
-) -> None:
+@pytest.fixture
+def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
+    """Small steps, and none in the background, where the model does not know when they end."""
+    killer = Killer()
     monkeypatch.setattr(comparison, "STEP", 2)
     monkeypatch.setattr(changing, "MAX_REMOVED", 1)
-    monkeypatch.setattr(model, "services", both, raising=False)
-    monkeypatch.setattr(model, "clock", clock, raising=False)
-    if model is InterruptedRuns:
-        monkeypatch.setattr(changing, "MAX_WAITED", -1)
-        monkeypatch.setattr(changing.RunWork, "begin", lambda *_: None)
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        model,
+    monkeypatch.setattr(changing.RunWork, "begin", lambda *_: None)
+    monkeypatch.setattr(comparison, "compare_some", killer.after(comparison.compare_some))
+    return killer
+
+
+def choose(runs: list[Run], number: int) -> Run:
+    return runs[number % len(runs)]
+
+
+def changes_of(response: dict[str, Any]) -> list[str]:
+    """The changes of the elements that are not rejected."""
+    return [result["change"] for result in response["results"] if result]
+
+
+def machine(service: Service, clock: Clock, killer: Killer) -> type[RuleBasedStateMachine]:
+    class Agreement(RuleBasedStateMachine):
+        @initialize(
+            after_runs=st.sampled_from([1, 2]), max_share=st.sampled_from([1.0, 1.0, 0.2, 0.0])
+        )
+        def begin(self, after_runs: int, max_share: float) -> None:
+            self.model = Model()
+            self.client = service.client()
+            self.full, self.view = Feed(self.client), Feed(self.client, view="approved")
+            self.keys: dict[str, Key] = {}
+            """The outputs that were ever stored, by output_id."""
+            self.batches = self.checks = 0
+            for job in "ab":
+                self.push(job, [Item(name, 0) for name in NAMES])
+            self.change_settings(after_runs, max_share)
+
+        def teardown(self) -> None:
+            if hasattr(self, "client"):
+                self.client.delete("/v1/groups/group")  # so no later sweep finds its runs
+                self.client.close()
+
+        def wait(self, milliseconds: int = MOMENT) -> None:
+            clock.move(seconds=milliseconds / 1000)
+            self.model.next_request(milliseconds)
+
+        def send(self, path: str, *, method: str = "POST", **options: Any) -> Any:
+            response = self.client.request(method, f"/v1/{path}", **options)
+            assert response.status_code == 200, response.text
+            return response.json()
+
+        @rule(drawn=st.data())
+        def act(self, drawn: st.DataObject) -> None:
+            possible = {
+                "push_into_a_run": bool(self.model.open_runs()),
+                "finish": bool(self.model.open_runs()),
+                "use_an_ended_run": bool(self.model.ended_runs()),
+                "decide": bool(self.model.held_runs()),
+            }
+            names = [
+                name
+                for name, action in ACTIONS.items()
+                for _ in range(action.weight)
+                if possible.get(name, True)
+            ]
+            name = drawn.draw(st.sampled_from(names))
+            arguments = drawn.draw(st.fixed_dictionaries(ACTIONS[name].arguments))
+            getattr(self, name)(**arguments)
+
+        # --- whole runs -------------------------------------------------------------------------
+
+        def run_in_a_row(self, job: str, vanished: list[str], count: int, kill: int | None) -> None:
+            """Complete runs that send all outputs of the job but some."""
+            for _ in range(count):
+                run = self.start(job)
+                self.send_stored(run, vanished)
+                self.end(run, "complete", kill)
+                self.check_runs()
+
+        def run_with_events(
+            self,
+            job: str,
+            names: list[str],
+            events: list[str],
+            vanished: list[str],
+            status: str,
+            kill: int | None,
+        ) -> None:
+            """A run during which something happens to some outputs of its job."""
+            run = self.start(job)
+            for event in events:
+                self.happen(event, run, names)
+            self.send_stored(run, vanished)
+            self.end(run, status, kill)
+
+        def kill_with_events(
+            self, job: str, names: list[str], events: list[str], vanished: list[str], kill: int
+        ) -> None:
+            """A complete run whose comparison stops. Something happens to what it did not send."""
+            run = self.start(job)
+            self.send_stored(run, [*names, *vanished])
+            self.end(run, "complete", kill)
+            for event in events:
+                self.happen(event, run, names)
+            if kill:
+                self.sweep(0, None)
+            else:
+                self.end_again(run, "complete")
+
+        def happen(self, event: str, run: Run, names: list[str]) -> None:
+            """Let something happen to outputs of the job. The run goes on, or it has ended."""
+            stored = self.model.of_job(run.job)
+            if event == "pause":
+                self.wait(IDLE * 6 // 10 + 7)
+            elif event in ("approve", "reject"):
+                self.review(run.job, event == "approve")
+            elif event == "delete":
+                for name in names:
+                    if name in stored:
+                        self.delete(Key(run.job, name))
+            else:
+                values = {name: stored[name].value if name in stored else 0 for name in names}
+                is_change = event == "change"
+                items = [Item(name, int(value != is_change)) for name, value in values.items()]
+                if event == "outside" or run.status != "running":
+                    self.push(run.job, items)
+                elif event == "other":
+                    self.store(self.start(run.job), items)
+                else:
+                    self.store(run, items, is_shared=event == "share")
+
+        def send_stored(self, run: Run, vanished: list[str]) -> None:
+            """Send what the job has, but for some outputs, in two batches."""
+            stored = self.model.of_job(run.job).items()
+            items = [Item(name, output.value) for name, output in stored if name not in vanished]
+            for some in (items[:2], items[2:]):
+                if some:
+                    self.store(run, some)
+
+        # --- parts of runs ----------------------------------------------------------------------
+
+        def start(self, job: str) -> Run:
+            """Start a run, at the same time as what was before. Some requests are repeated."""
+            self.wait(0)
+            run = self.model.start(job)
+            headers = {"Idempotency-Key": f"start-{len(self.model.runs)}"}
+            for _ in range(1 + len(self.model.runs) % 2):
+                shown = self.send("runs/group", json={"job_id": job}, headers=headers)
+            run.run_id = shown["run_id"]
+            return run
+
+        def push(self, job: str, items: list[Item]) -> None:
+            self.wait()
+            self.store(self.model.implicit_run(job), items)
+
+        def push_into_a_run(self, number: int, items: list[Item], rejected: int) -> None:
+            self.store(choose(self.model.open_runs(), number), items, rejected)
+
+        def store(
+            self, run: Run, items: list[Item], rejected: int = 0, *, is_shared: bool = False
+        ) -> None:
+            """Send a batch. Some requests are repeated, or two workers send them together."""
+            self.wait(0)
+            body = [{"job_id": run.job, "source_url": n, "data": {"v": v}} for n, v in items]
+            body += [{"job_id": run.job}] * rejected
+            query = {"on_error": "skip"} | ({} if run.is_implicit else {"run_id": run.run_id})
+            self.batches += 1
+            changes = self.model.store(run, items, rejected)
+
+            def send(worker: int) -> Any:
+                headers = {"Idempotency-Key": f"batch-{self.batches}-{worker}"}
+                return self.send("outputs/group", json=body, params=query, headers=headers)
+
+            if is_shared:
+                with ThreadPoolExecutor(2) as workers:
+                    first, second = workers.map(send, range(2))
+                found = sorted([changes_of(first), changes_of(second)])
+                assert found == sorted([changes, ["unchanged"] * len(items)])
+            else:
+                first = send(0)
+                assert changes_of(first) == changes
+                assert self.batches % 3 or send(0) == first
+            for item, result in zip(items, first["results"], strict=False):
+                key = Key(run.job, item.name)
+                assert self.keys.setdefault(result["output_id"], key) == key
+
+        def finish(self, number: int, status: str, kill: int | None) -> None:
+            run = choose(self.model.open_runs(), number)
+            self.wait()
+            if run.status == "running":
+                self.end(run, status, kill)
+
+        def end(self, run: Run, status: str, kill: int | None) -> None:
+            self.wait(0)
+            path = f"runs/group/{run.run_id}/finish"
+            self.model.finish(run, status)
+            self.run_steps(
+                path, {"status": status}, [run.job] if status == "complete" else [], kill
+            )
+
+        def end_again(self, run: Run, status: str) -> None:
+            """Repeat the finish of a run; another status is a conflict. The steps go on."""
+            path = f"/v1/runs/group/{run.run_id}/finish"
+            response = self.client.post(path, json={"status": status})
+            assert response.status_code == (200 if status == run.status else 409)
+            if status == run.status and "pending" in (run.comparison, run.removal):
+                self.model.run_steps(run.job)
+
+        def run_steps(self, path: str, body: Any, jobs: list[str], kill: int | None) -> None:
+            """Send a request that ends with steps of jobs."""
+            killer.steps = kill
+            response = self.client.post(f"/v1/{path}", json=body)
+            is_killed, killer.steps = killer.steps == 0, None
+            assert response.status_code in ((200, 500) if is_killed else (200,)), response.text
+            self.follow_steps(jobs, is_killed=response.status_code == 500)
+
+        def follow_steps(self, jobs: list[str], *, is_killed: bool) -> None:
+            for job in jobs:
+                if is_killed:
+                    shown = {run["run_id"]: run for run in self.read_runs()}
+                    self.model.run_some_steps(job, shown, self.read_items().keys())
+                else:
+                    self.model.run_steps(job)
+
+        def decide(self, number: int, decision: str, kill: int | None) -> None:
+            self.wait()
+            run = choose(self.model.held_runs(), number)
+            self.model.decide(run, decision)
+            jobs = [run.job] if decision == "remove" else []
+            self.run_steps(f"runs/group/{run.run_id}/removal", {"decision": decision}, jobs, kill)
+
+        def use_an_ended_run(self, number: int, status: str) -> None:
+            self.wait()
+            self.use(choose(self.model.ended_runs(), number), status)
+
+        def pause(self, milliseconds: int) -> None:
+            """Time passes, and runs are abandoned, although no process has written it yet."""
+            running = self.model.open_runs()
+            self.wait(milliseconds)
+            for run in running:
+                if run.status == "abandoned":
+                    self.use(run, "complete")
+
+        def use(self, run: Run, status: str) -> None:
+            """Use an ended run: it takes no batch."""
+            self.end_again(run, status)
+            body = [{"job_id": run.job, "source_url": "v", "data": {"v": 2}}]
+            query = {"run_id": run.run_id}
+            response = self.client.post("/v1/outputs/group", json=body, params=query)
+            assert response.status_code == 409
+
+        # --- everything else --------------------------------------------------------------------
+
+        def delete(self, key: Key) -> None:
+            self.wait()
+            ids = {key: output_id for output_id, key in self.keys.items()}
+            self.send(f"outputs/group/{ids[key]}", method="DELETE")
+            self.model.delete(key)
+
+        def review(self, job: str, is_approved: bool) -> None:
+            self.wait()
+            status = "approved" if is_approved else "rejected"
+            self.send("reviews/group", json={"job_id": job, "status": status, "comment": ""})
+            self.model.review(job, is_approved=is_approved)
+
+        def change_settings(self, after_runs: int | None, max_share: float) -> None:
+            self.wait()
+            missing = {"after_runs": after_runs, "max_share": max_share}
+            self.send("groups/group", method="PUT", json={"missing": missing})
+            self.model.after_runs, self.model.max_share = after_runs, max_share
+
+        def sweep(self, milliseconds: int, kill: int | None) -> None:
+            """Time passes, and a process goes on with what others have left."""
+            self.wait(milliseconds)
+            killer.steps, is_killed = kill, False
+            try:
+                service.sweep(clock)
+            except* Killed:
+                is_killed = True
+            killer.steps = None
+            self.follow_steps(["a", "b"], is_killed=is_killed)
+
+        # --- what clients see -------------------------------------------------------------------
+
+        @invariant()
+        def everything_equals_the_model(self) -> None:
+            self.check_runs()
+            outputs = self.model.outputs
+            values = {key: output.value for key, output in outputs.items()}
+            in_view = {
+                key: output.approved
+                for key, output in outputs.items()
+                if output.approved is not None
+            }
+            self.checks += 1
+            if self.checks % 3 == 0:  # they show the same as the feeds
+                assert self.read_items() == values
+                assert self.read_items(view="approved") == in_view
+            self.check_feed(self.full, values, self.model.gone)
+            self.check_feed(self.view, in_view, self.model.gone_from_view)
+            if not any(run.comparison == "pending" for run in self.model.runs):
+                missing = {key for key, output in outputs.items() if output.missed}
+                assert self.read_items(missing="true").keys() == missing
+
+        def check_runs(self) -> None:
+            for run, shown in zip(self.model.runs, self.read_runs(), strict=True):
+                run.run_id = run.run_id or shown["run_id"]
+                assert (shown["run_id"], shown["job_id"]) == (run.run_id, run.job)
+                assert (shown["status"], shown["is_implicit"]) == (run.status, run.is_implicit)
+                assert (shown["comparison"], shown["removal"]) == (run.comparison, run.removal)
+                if run.comparison != "pending":
+                    assert (shown["counts"], shown["removable"]) == (run.counts, run.removable)
+
+        def check_feed(
+            self, feed: Feed, values: dict[Key, int], gone: dict[Key, str | None]
+        ) -> None:
+            feed.follow()
+            assert {self.keys[one]: value for one, value in feed.values.items()} == values
+            assert {self.keys[one]: reason for one, reason in feed.gone.items()} == gone
+
+        def read_runs(self) -> list[dict[str, Any]]:
+            """The runs, oldest first."""
+            page = self.send("runs/group", method="GET", params={"limit": 1000})
+            runs: list[dict[str, Any]] = page["runs"][::-1]
+            return runs
+
+        def read_items(self, **query: str) -> dict[Key, int]:
+            items = self.client.items("group", limit=1000, **query)
+            return {
+                Key(item["root_job_id"], item["source_url"]): item["data"]["v"] for item in items
+            }
+
+    return Agreement
+
+
+def test_runs_equal_the_model(service: Service, clock: Clock, killer: Killer) -> None:
+    run_state_machine_as_test(
+        machine(service, clock, killer),
         settings=settings(
-            max_examples=EXAMPLES or 15,
-            stateful_step_count=40 if EXAMPLES else 25,
-            derandomize=not EXAMPLES,
+            max_examples=EXAMPLES or 14,
+            stateful_step_count=STEPS,
             deadline=None,
-            phases=(Phase.generate, Phase.shrink),
+            derandomize=not EXAMPLES,
+            # A smaller example is worth minutes only in the long run.
+            phases=(Phase.generate, *([Phase.shrink] if EXAMPLES else [])),
             suppress_health_check=list(HealthCheck),
         ),
     )
