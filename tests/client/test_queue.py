@@ -249,15 +249,25 @@ def test_a_spool_that_somebody_has_removed_is_created_again(tmp_path: Path) -> N
 
 def test_an_unreadable_batch_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spool = Spool(tmp_path)
-    spool.append([b"1"])
+    spool.append([b"1", b"1"])
     spool.append([b"2"])
     path = min(tmp_path.glob("*/*.jsonl"))
     path.unlink()
     path.mkdir()  # it cannot be read; permissions would not stop root
+    assert (spool.items(), spool.count_first()) == (3, 2)  # they are not stored yet
     assert spool.read_first() is None
+    assert (spool.items(), spool.count_first()) == (1, 1)
     assert read_all(spool) == [[b"2"]]
     spool.close()
     kept = path.with_suffix(".bad")
     assert kept.exists()
     assert f"Items in {kept} cannot be read" in caplog.text
     assert len(Spool(tmp_path)) == 0
+
+
+def test_batches_of_an_earlier_run_are_counted_at_the_end(tmp_path: Path) -> None:
+    earlier = Spool(tmp_path)
+    earlier.append([b"1", b"2"])
+    earlier.close()
+    spool = Spool(tmp_path)
+    assert (spool.items(), spool.count_first()) == (2, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import threading
@@ -291,6 +292,164 @@ def test_pushes_without_a_run_belong_to_an_implicit_one(gleanery: Client) -> Non
     assert (record.is_implicit, record.status, record.counts.created) == (True, "running", 1)
 
 
+# --- the run of the process ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def given(gleanery: Client, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run that the environment names, as in a program of ``gleanery run exec``."""
+    run_id = gleanery.start_run("prices", "shop").run_id
+    monkeypatch.setenv("GLEANERY_RUN_ID", run_id)
+    monkeypatch.setenv("GLEANERY_GROUP", "prices")
+    monkeypatch.setenv("GLEANERY_JOB", "shop")
+    return run_id
+
+
+def _created(client: Client, run_id: str) -> int:
+    return client.get_run("prices", run_id).counts.created
+
+
+def _outputs(*jobs: str) -> list[dict[str, Any]]:
+    return [
+        {"job_id": job, "source_url": f"https://a.example/{n}", "data": {}}
+        for n, job in enumerate(jobs)
+    ]
+
+
+def test_a_push_belongs_to_the_run_of_the_process(gleanery: Client, given: str) -> None:
+    gleanery.push("prices", _items(1, 2), job_id="shop")
+    assert _only_run(gleanery).counts.created == 2
+    chosen = gleanery.start_run("prices", "shop").run_id
+    gleanery.push("prices", _items(3, 4, 5), job_id="shop", run_id=chosen)
+    assert _created(gleanery, chosen) == 3
+    gleanery.push("prices", _items(7), job_id="shop", run_id=None)
+    assert {one.counts.created for one in gleanery.runs("prices") if one.is_implicit} == {1}
+    assert _created(gleanery, given) == 2
+
+
+def test_the_context_of_a_run_is_the_run_of_the_process(gleanery: Client, given: str) -> None:
+    """Two complete runs for one execution would remove outputs too early."""
+    for number in (1, 2):
+        with gleanery.run("prices", job_id="shop") as run:
+            run.push(_items(number))
+        assert (run.run_id, run.record.status) == (given, "running")
+        assert run.record.counts.created == number
+    with gleanery.run("prices", job_id="other") as run:
+        run.push(_items(1))
+    assert (run.run_id != given, run.record.status) == (True, "complete")
+    assert gleanery.finish_run("prices", given, "complete").counts.created == 2
+
+
+def test_problems_in_a_context_end_the_run_of_the_process(gleanery: Client, given: str) -> None:
+    with pytest.raises(LookupError):
+        _raise_in_run(gleanery, LookupError("no page"))
+    record = gleanery.get_run("prices", given)
+    assert (record.status, record.message) == ("failed", "LookupError: no page")
+    with gleanery.run("prices", job_id="shop") as again:  # the program goes on
+        again.push(_items(2))
+    assert (again.run_id != given, again.record.status) == (True, "complete")
+
+
+def test_skipped_items_end_the_run_of_the_process_as_partial(gleanery: Client, given: str) -> None:
+    with gleanery.run("prices", job_id="shop") as run:
+        run.push([*_items(1), {"no": "URL"}], on_error="skip")
+    assert (run.run_id, run.record.status) == (given, "partial")
+
+
+def test_a_context_can_finish_the_run_of_the_process(gleanery: Client, given: str) -> None:
+    with gleanery.run("prices", job_id="shop") as run:
+        run.finish("partial", "blocked")
+    assert gleanery.get_run("prices", given).message == "blocked"
+
+
+def test_a_context_that_cannot_see_the_run_of_the_process_starts_one(
+    service: Service, given: str
+) -> None:
+    tokens = (service.token(), service.token("org-writes", frozenset({"outputs:write"})))
+    for token in tokens:
+        with Client(service.url, token) as client, client.run("prices", job_id="shop") as run:
+            run.push(_items(1))
+        assert (run.run_id != given, run.record.status) == (True, "complete")
+
+
+def test_a_push_of_another_group_or_job_does_not_belong_to_the_run(
+    gleanery: Client, given: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gleanery.push("prices", _items(1), job_id="other")
+    gleanery.push("others", _items(1), job_id="shop")
+    gleanery.push("others", _outputs("shop"))
+    assert _created(gleanery, given) == 0
+    [other] = gleanery.runs("prices", job_id="other")
+    assert (other.is_implicit, other.counts.created) == (True, 1)
+    [other] = gleanery.runs("others")
+    assert (other.is_implicit, other.counts.created) == (True, 2)
+    assert not caplog.records
+
+
+def test_of_whole_outputs_those_of_the_job_belong_to_the_run(gleanery: Client, given: str) -> None:
+    items = [*_outputs(*("shop", "a", "b") * 5), {"no": "output"}, "no JSON"]
+    lines = [json.dumps(item) if isinstance(item, dict) else item for item in items]
+    report = gleanery.push("prices", lines, on_error="skip", batch_size=10)
+    assert (report.items, report.created, report.skipped) == (17, 15, 2)
+    assert sorted(error.index for error in report.errors) == [15, 16]
+    by_job = {run.job_id: (run.is_implicit, run.counts.created) for run in gleanery.runs("prices")}
+    assert by_job == {"shop": (False, 5), "a": (True, 5), "b": (True, 5)}
+    only_others = gleanery.push("prices", _outputs("a", "b"))
+    assert (only_others.items, only_others.created, only_others.batches) == (2, 2, 1)
+
+
+def test_a_push_of_whole_outputs_can_continue_after_a_failure(gleanery: Client, given: str) -> None:
+    items = [*_outputs("shop", "a"), {"job_id": "shop"}, *_outputs(*["a"] * 9)]
+    with pytest.raises(PushFailed, match="item 4: source_url") as failed:
+        gleanery.push("prices", [*_outputs("a", "b"), *items], batch_size=6)
+    assert failed.value.report.items == 0  # although the outputs of other jobs are stored
+    assert _created(gleanery, given) == 0
+    items[2] = _outputs("shop", "shop")[1]
+    report = gleanery.push("prices", [*_outputs("a", "b"), *items], batch_size=6)
+    assert report.items == 14
+    assert _created(gleanery, given) == 2
+
+
+def test_items_are_stored_if_the_run_of_the_process_has_ended(
+    gleanery: Client, given: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gleanery.finish_run("prices", given, "partial")
+    report = gleanery.push("prices", _items(*range(6)), job_id="shop", batch_size=2)
+    assert (report.created, report.items) == (6, 6)
+    [warning] = [record.message for record in caplog.records]
+    assert warning.startswith(f"Items are stored without the run {given}: ")
+    assert "This run has ended: partial" in warning
+    ended, implicit = gleanery.get_run("prices", given), next(iter(gleanery.runs("prices")))
+    assert (ended.status, ended.counts.created) == ("partial", 0)
+    assert (implicit.is_implicit, implicit.counts.created) == (True, 6)
+    with pytest.raises(PushFailed, match="This run has ended"):  # the caller has chosen it
+        gleanery.push("prices", _items(1), job_id="shop", run_id=given)
+
+
+@pytest.mark.parametrize("outputs", [_outputs("shop"), _outputs("shop", "a")])
+def test_items_are_stored_in_a_service_that_does_not_know_the_run(
+    service: Service, given: str, outputs: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The program pushes to another organization, or to another service."""
+    with Client(service.url, service.token()) as other:
+        assert other.push("prices", outputs).created == len(outputs)
+        assert all(run.is_implicit for run in other.runs("prices"))
+    assert len(caplog.records) == 1
+
+
+def test_a_run_alone_in_the_environment_is_used_where_it_fits(
+    gleanery: Client, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLEANERY_GROUP")
+    monkeypatch.setenv("GLEANERY_JOB", "")
+    gleanery.push("prices", _items(1), job_id="shop")
+    gleanery.push("prices", _items(2), job_id="other")
+    gleanery.push("others", _items(3), job_id="shop")
+    gleanery.push("prices", _outputs("shop", "other"))
+    assert _created(gleanery, given) == 1
+    assert {run.counts.created for run in gleanery.runs("prices", job_id="other")} == {2}
+
+
 # --- missing outputs ----------------------------------------------------------------------------
 
 
@@ -362,6 +521,22 @@ def test_the_asynchronous_client_has_runs(service: Service) -> None:
             assert (run.record.status, run.record.message) == ("failed", "LookupError: no page")
 
     asyncio.run(use())
+
+
+def test_the_asynchronous_client_pushes_into_the_run_of_the_process(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def push() -> None:
+        async with AsyncClient(service.url, service.token()) as client:
+            run_id = (await client.start_run("prices", "shop")).run_id
+            monkeypatch.setenv("GLEANERY_RUN_ID", run_id)
+            monkeypatch.setenv("GLEANERY_JOB", "shop")
+            await client.push("prices", _outputs("shop", "a"))
+            assert (await client.finish_run("prices", run_id, "complete")).counts.created == 1
+            report = await client.push("prices", _outputs("shop"))
+            assert (report.unchanged, report.items) == (1, 1)
+
+    asyncio.run(push())
 
 
 def test_a_run_of_a_cancelled_task_has_failed(service: Service) -> None:

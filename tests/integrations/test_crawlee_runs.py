@@ -202,3 +202,28 @@ def test_a_crawl_belongs_to_the_run_of_the_command_that_starts_it(
     [run] = shop.runs()
     expected = ("running", None) if path == "1" else ("partial", "1 request failed")
     assert (run.status, run.message, run.counts.created) == (*expected, 1)
+
+
+@ON_SQLITE
+def test_items_without_a_block_belong_to_the_run_of_the_command(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = shop.client.start_run("prices", "shop")
+    monkeypatch.setenv("GLEANERY_RUN_ID", started.run_id)
+    monkeypatch.setenv("GLEANERY_GROUP", "prices")
+    monkeypatch.setenv("GLEANERY_JOB", "shop")
+
+    async def push(number: int, dataset: str | None = None, **options: Any) -> None:
+        storage = shop.storage(**options)
+        opened = await storage.create_dataset_client(name=dataset)
+        await opened.push_data({"url": f"{HOST}/{number}"})
+        await storage.close()
+
+    asyncio.run(push(1))
+    asyncio.run(push(2, dataset="other"))
+    asyncio.run(push(3, run=False))
+    found = {(run.job_id, run.is_implicit): run.counts.created for run in shop.runs()}
+    assert found == {("shop", False): 1, ("other", True): 1, ("shop", True): 1}
+    shop.client.finish_run("prices", started.run_id, "complete")
+    asyncio.run(push(4))
+    assert len([*shop.client.outputs("prices")]) == 4

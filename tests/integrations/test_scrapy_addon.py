@@ -89,10 +89,10 @@ def test_a_feed_names_its_own_group() -> None:
 
 
 def test_the_middlewares_of_runs_are_next_to_the_engine() -> None:
-    runs = "gleanery.integrations.scrapy.runs"
+    module = "gleanery.integrations.scrapy.problems"
     settings = updated(SPIDER_MIDDLEWARES={"project.Middleware": 5})
-    assert settings.getdict("DOWNLOADER_MIDDLEWARES") == {f"{runs}.RunDownloaderMiddleware": 10}
-    assert settings.getdict("SPIDER_MIDDLEWARES")[f"{runs}.RunSpiderMiddleware"] == 10
+    assert settings.getdict("DOWNLOADER_MIDDLEWARES") == {f"{module}.RunDownloaderMiddleware": 10}
+    assert settings.getdict("SPIDER_MIDDLEWARES")[f"{module}.RunSpiderMiddleware"] == 10
     assert updated(GLEANERY_RUN=False).getdict("SPIDER_MIDDLEWARES") == {}
 
 

@@ -162,6 +162,83 @@ def test_an_item_that_the_project_drops_is_no_problem(project: Project, client: 
     assert (run["status"], run["counts"]["created"]) == ("complete", 2)
 
 
+_MIDDLEWARE = """
+    class Middleware:
+        def process_request(self, request, spider=None):
+            if request.url == "data:,request":
+                raise {error}
+
+        def process_response(self, request, response, spider=None):
+            if request.url == "data:,again":
+                return request.replace(url="data:,fine")
+            if request.url == "data:,response":
+                raise {error}
+            return response
+
+        def process_exception(self, request, exception, spider=None):
+            if request.url == "data:,request":
+                raise RuntimeError("of a handler of exceptions")
+
+    custom_settings = {{"DOWNLOADER_MIDDLEWARES": {{Middleware: 543}}}}
+
+    def parse(self, response):
+        yield {{"url": "https://shop.example/1"}}
+        for page in ("fine", "again", "response"{more}):
+            yield scrapy.Request(f"data:,{{page}}", self.parse_page, errback=self.{errback})
+
+    def parse_page(self, response):
+        yield {{"url": response.url}}
+
+    def ignore_error(self, failure):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "more", "message"),
+    [
+        ("RuntimeError()", ', "request"', "2 requests failed"),
+        ("RuntimeError()", "", "1 request failed"),
+        ("scrapy.exceptions.IgnoreRequest()", "", None),
+    ],
+)
+@pytest.mark.parametrize("errback", ["ignore_error", "no_error"])
+@ON_SQLITE
+def test_an_error_of_a_middleware_is_a_failed_request(
+    project: Project, client: Client, error: str, more: str, message: str | None, errback: str
+) -> None:
+    """A page that a middleware of the project ignores is left out on purpose."""
+    spider = _MIDDLEWARE.format(error=error, more=more, errback=errback)
+    log = project.run(f"{spider}\n    no_error = None\n").log
+    run = last_run(client)
+    assert (run["message"], run["counts"]["created"]) == (message, 2), log
+    assert run["status"] == ("partial" if message else "complete")
+
+
+@ON_SQLITE
+def test_a_page_that_scrapy_gives_up_is_a_failed_request(project: Project, client: Client) -> None:
+    """A page that robots.txt forbids is left out on purpose."""
+    spider = """
+    def parse(self, response):
+        yield {{"url": "https://shop.example/1"}}
+        yield scrapy.Request("{url}/status/302", self.parse_page, dont_filter=True)
+        yield scrapy.Request("{url}/private", self.parse_page)
+        yield scrapy.Request("{url}/page", self.parse_page)
+
+    def parse_page(self, response):
+        yield {{"url": response.url}}
+"""
+    with running_file_site() as site:
+        site.headers = {"Location": "/status/302"}
+        site.content = b"User-agent: *\nDisallow: /private"
+        settings = {"ROBOTSTXT_OBEY": True, "REDIRECT_MAX_TIMES": 2}
+        done = project.run(spider.format(url=site.url), **settings)
+    run = last_run(client)
+    assert (run["status"], run["message"]) == ("partial", "1 request failed"), done.log
+    assert run["counts"]["created"] == 2
+    assert done.stats["robotstxt/forbidden"] == 1
+
+
 @pytest.mark.parametrize(
     ("start", "status", "message"),
     [
@@ -230,6 +307,58 @@ def test_items_of_the_spool_belong_to_the_run_if_it_goes_on(
     [run] = runs(client)
     assert (run["status"], run["message"]) == ("complete", None), log
     assert run["counts"]["created"] + run["counts"]["unchanged"] == 60
+
+
+def make_unreadable(path: Path) -> None:
+    """Put a folder in the place of a file; permissions would not stop root."""
+    path.unlink()
+    path.mkdir()
+
+
+@ON_SQLITE
+def test_a_crawl_whose_items_on_disk_cannot_be_read_is_partial(
+    project: Project, client: Client, gate: Forwarder
+) -> None:
+    project.settings["GLEANERY_URL"] = f"http://127.0.0.1:{gate.port}"
+    options = {"GLEANERY_MAX_RETRIES": 0, "GLEANERY_CLOSE_SECONDS": 60, "GLEANERY_BATCH_SIZE": 1}
+    process = project.start(_PAGES, "-a", "pages=60", "-a", "seconds=0.1", **options)
+    wait_for_page(project, 5)
+    gate.stop()
+    wait_until(lambda: len(project.spooled()) > 3, 60)
+    make_unreadable(project.spooled()[2])
+    gate.start()
+    done = project.finish(process)
+    [run] = runs(client)
+    assert (run["status"], run["message"]) == ("partial", "1 item was not stored"), done.log
+    assert run["counts"]["created"] == 59
+    assert done.count("lost") == 1
+
+
+@ON_SQLITE
+def test_a_feed_whose_items_on_disk_cannot_be_read_is_partial(
+    project: Project, client: Client, gate: Forwarder
+) -> None:
+    gate.stop()
+    process = project.start(
+        items(6),
+        *("-O", "gleanery://fed/daily:jsonlines"),
+        GLEANERY_URL=f"http://127.0.0.1:{gate.port}",
+        GLEANERY_GROUP="",
+        ITEM_PIPELINES={},
+        GLEANERY_BATCH_SIZE=2,
+        GLEANERY_MAX_RETRIES=30,
+    )
+    wait_until(lambda: len(project.spooled()) == 3, 60)
+    make_unreadable(project.spooled()[1])
+    gate.start()
+    log = project.finish(process).log
+    [run] = runs(client, "fed")
+    assert (run["status"], run["message"]) == ("partial", "2 items were not stored"), log
+    assert run["counts"]["created"] == 4
+    [kept] = project.folder.glob(".scrapy/gleanery/feeds/*.jsonl")
+    place = kept.relative_to(project.folder)
+    assert f"2 items are in a file that cannot be read. The feed is kept in {place}" in log
+    assert len(kept.read_text().splitlines()) == 6
 
 
 @ON_SQLITE
@@ -350,6 +479,46 @@ def test_a_feed_is_a_run(project: Project, client: Client) -> None:
     )
     assert (empty["status"], empty["counts"]["missing"]) == ("complete", 3)
     assert (last["status"], last["message"]) == ("partial", "1 item was not stored")
+
+
+@pytest.mark.parametrize(
+    "reactor", ["asyncioreactor.AsyncioSelectorReactor", "selectreactor.SelectReactor"]
+)
+@ON_SQLITE
+def test_an_empty_feed_that_scrapy_does_not_store_is_a_run(
+    project: Project, client: Client, reactor: str
+) -> None:
+    settings = {
+        "GLEANERY_GROUP": "",
+        "ITEM_PIPELINES": {},
+        "FEED_STORE_EMPTY": False,
+        "GLEANERY_KEY_FIELDS": "number,country",
+        "TWISTED_REACTOR": f"twisted.internet.{reactor}",
+    }
+    feed = ("-O", "gleanery://fed/daily:jsonlines")
+    project.run(items(0), *feed, **settings)
+    broken = items(0) + "        raise RuntimeError('another layout')\n"
+    project.run(broken, *feed, **settings)
+    first, second = runs(client, "fed")
+    assert (first["job_id"], first["status"], first["message"]) == ("daily", "complete", None)
+    assert (second["status"], second["message"]) == ("failed", "1 callback failed")
+    assert client.get("/v1/groups/fed").json()["key_fields"] == ["number", "country"]
+
+
+@ON_SQLITE
+def test_an_empty_feed_of_a_service_that_is_down_ends(project: Project, gate: Forwarder) -> None:
+    gate.stop()
+    log = project.run(
+        items(0),
+        *("-O", "gleanery://fed/daily:jsonlines"),
+        GLEANERY_URL=f"http://127.0.0.1:{gate.port}",
+        GLEANERY_GROUP="",
+        ITEM_PIPELINES={},
+        FEED_STORE_EMPTY=False,
+    ).log
+    assert "The crawl has no run: " in log
+    assert "Spider closed (finished)" in log
+    assert "Traceback" not in log
 
 
 @ON_SQLITE

@@ -27,6 +27,7 @@ DATA_COMMANDS = {
     ),
     "logout": Row("connection", "Remove the address and the token that gleanery login has stored."),
     "groups": Row("browse", "List the groups, or the jobs of one group."),
+    "group": Row("groups", "Show and change the settings of a group."),
     "push": Row(
         "push",
         "Store the items of a file, or of a pipe, in a group. Items that are stored already stay.",

@@ -76,6 +76,12 @@ class IdentifiedOutput(Struct, gc=False):
     output_id: str
 
 
+class OutputOfJob(Struct, gc=False):
+    """The job of an output that a client sends, without its other members."""
+
+    job_id: str
+
+
 class FieldChange(Struct, frozen=True, gc=False, kw_only=True):
     """Difference between two versions of an output."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gleanery.client.errors import ApiError, ClientError, ErrorDetail, TooLarge
@@ -122,6 +122,10 @@ class Batch:
     """Items between the lines that are skipped, because they are no JSON."""
     end: int = 0
     """Position after the last item, which may be a skipped one."""
+    is_in_run: bool = True
+    """False if the items do not belong to the run of the push."""
+    is_scattered: bool = False
+    """True if items between the lines are not done when the lines are."""
 
     def add(self, index: int, line: bytes) -> None:
         self.lines.append(line)
@@ -149,7 +153,7 @@ class Batch:
     def split(self) -> tuple[Batch, Batch]:
         """Return two halves, in order."""
         middle = len(self.lines) // 2
-        end = self.indexes[middle]
+        end = self.end if self.is_scattered else self.indexes[middle]
         return (
             self._part(slice(None, middle), [e for e in self.invalid if e.index < end], end),
             self._part(slice(middle, None), [e for e in self.invalid if e.index > end], self.end),
@@ -158,7 +162,8 @@ class Batch:
     def _part(self, part: slice, invalid: list[ItemError], end: int) -> Batch:
         lines = self.lines[part]
         size = sum(map(len, lines)) + len(lines)
-        return Batch(lines, self.indexes[part], size, invalid, end)
+        flags = (self.is_in_run, self.is_scattered)
+        return Batch(lines, self.indexes[part], size, invalid, end, *flags)
 
     def item_errors(self, details: Sequence[ErrorDetail]) -> list[ItemError]:
         """Return the errors that are about single items, with their positions in the input."""
@@ -180,6 +185,32 @@ class Batch:
             and loc[1].isdecimal()
             and int(loc[1]) < len(self.indexes)
         )
+
+
+def divide(batch: Batch, job: str, start: int) -> list[Batch]:
+    """Return the outputs of other jobs, if there are some, and then the rest of a batch.
+
+    ``start`` is the position of the first item. The batch is done when the rest is.
+    """
+    others = Batch(end=start, is_in_run=False, is_scattered=True)
+    rest = Batch(invalid=batch.invalid, end=batch.end)
+    for index, line in zip(batch.indexes, batch.lines, strict=True):
+        (rest if _job_of(line) in (job, None) else others).add(index, line)
+    if not rest.lines:
+        return [replace(batch, is_in_run=False)]
+    return [others, rest] if others.lines else [batch]
+
+
+def _job_of(line: bytes) -> str | None:
+    """Return the job of an output; None if the service will reject it."""
+    from msgspec import DecodeError, json
+
+    from gleanery.client.models import OutputOfJob
+
+    try:
+        return json.decode(line, type=OutputOfJob).job_id
+    except DecodeError:  # ValidationError is one
+        return None
 
 
 def add_result(report: PushReport, batch: Batch, result: BatchResult) -> None:

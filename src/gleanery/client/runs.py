@@ -1,8 +1,10 @@
-"""Runs: that of this process, errors about an ended one, and the message of a failed one."""
+"""Runs: that of a push or a process, errors about an ended one, the message of a failed one."""
 
 from __future__ import annotations
 
 import os
+from enum import Enum
+from typing import NamedTuple
 
 from gleanery.client.errors import ApiError
 
@@ -16,19 +18,48 @@ MAX_MESSAGE = 2000
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
+class DefaultRun(Enum):
+    """Type of ``run_id`` that is left out. None is a choice: it means no run."""
+
+    OF_PROCESS = "the run of gleanery run exec, if it fits"
+
+
+class PushRun(NamedTuple):
+    """Run into which a push stores its items."""
+
+    run_id: str | None
+    """None for the implicit runs."""
+    job: str | None = None
+    """Job of the run, if the items may be of other jobs. Those do not belong to the run."""
+    is_default: bool = False
+    """True if the caller did not choose the run. Items are stored without it if it has ended."""
+
+
+def choose_run(run_id: str | DefaultRun | None, group: str, job: str | None) -> PushRun:
+    """Return the run of a push. Without a choice, it is that of this process."""
+    if not isinstance(run_id, DefaultRun):
+        return PushRun(run_id)
+    job_of_run = os.environ.get(JOB_VARIABLE) or None if job is None else None
+    return PushRun(run_of_environment(group, job), job_of_run, is_default=True)
+
+
 def run_of_environment(group: str, job: str | None) -> str | None:
     """Return the run in which ``gleanery run exec`` has started this process, if it fits."""
     given = {GROUP_VARIABLE: group} if job is None else {GROUP_VARIABLE: group, JOB_VARIABLE: job}
-    if any(os.environ.get(name, value) != value for name, value in given.items()):
+    if any((os.environ.get(name) or value) != value for name, value in given.items()):
         return None
     return os.environ.get(RUN_VARIABLE) or None
 
 
 def concerns_run(error: Exception | None) -> bool:
     """Return True if a push failed because its run has ended, or was deleted with its group."""
-    return isinstance(error, ApiError) and any(
-        detail.loc == ("query", "run_id") for detail in error.detail
-    )
+    return describe_problem(error) is not None
+
+
+def describe_problem(error: Exception | None) -> str | None:
+    """Return what is wrong with the run of a push; None if something else is."""
+    details = error.detail if isinstance(error, ApiError) else ()
+    return next((detail.msg for detail in details if detail.loc == ("query", "run_id")), None)
 
 
 def describe_error(error: BaseException) -> str:
@@ -47,3 +78,10 @@ def shorten_message(text: str) -> str:
     if len(valid) <= MAX_MESSAGE:
         return valid
     return valid[: MAX_MESSAGE - 1] + _ELLIPSIS
+
+
+def warn(message: str) -> None:
+    """Log a warning."""
+    import logging  # takes 10 ms
+
+    logging.getLogger("gleanery.client").warning("%s", message)

@@ -52,6 +52,97 @@ def test_fields_are_shown_for_people_and_for_scripts(gleanery: CommandLine, stor
     assert missing.stderr == "gleanery: job_id: This group has no job with this job_id\n"
 
 
+# --- settings -----------------------------------------------------------------------------------
+
+
+def test_settings_are_changed_one_by_one(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"required": ["n"]}')
+    steps: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+        (("--missing-after-runs", "3"), {"missing": {"after_runs": 3, "max_share": 0.3}}),
+        (("--missing-max-share", "0.5"), {"missing": {"after_runs": 3, "max_share": 0.5}}),
+        (("--run-timeout-minutes", "60"), {"run_timeout_minutes": 60}),
+        (("--retain-days", "30", "--keep-days", "7"), {"retain_days": 30, "keep_days": 7}),
+        (("--keep-versions", "0"), {"keep_versions": 0}),
+        (("--schema", str(schema)), {"schema": {"required": ["n"]}}),
+        (("--display-name", "Prices"), {"display_name": "Prices"}),
+        (("--reset", "retain_days"), {"retain_days": None}),
+        (
+            ("--reset", "missing", "--reset", "keep_days", "--retain-days", "5"),
+            {
+                "missing": {"after_runs": None, "max_share": 0.3},
+                "keep_days": 90,
+                "retain_days": 5,
+            },
+        ),
+    ]
+    expected = settings_of(stored, "shop-prices")
+    for options, changed in steps:
+        done = gleanery("group", "set", "shop-prices", *options, "--json")
+        assert (done.returncode, done.stderr) == (0, ""), options
+        expected |= changed
+        assert settings_of(stored, "shop-prices") == expected, options
+        assert expected.items() <= json.loads(done.stdout).items()
+    shown = gleanery("group", "show", "shop-prices")
+    rows = dict(line.rstrip().split(maxsplit=1) for line in shown.stdout.splitlines())
+    assert (rows["run_timeout_minutes"], rows["display_name"]) == ("60", "Prices")
+    assert (rows["missing.after_runs"], rows["missing.max_share"]) == ("not set", "0.3")
+    assert rows["schema"] == '{"required":["n"]}'
+    assert gleanery("group", "set", "shop-prices", "--retain-days", "5").stdout == shown.stdout
+
+
+def settings_of(client: Client, group: str) -> dict[str, Any]:
+    found = client.get(f"/v1/groups/{group}").json()
+    names = ("display_name", "key_fields", "schema", "retain_days", "keep_versions", "keep_days")
+    return {name: found[name] for name in (*names, "run_timeout_minutes", "missing")}
+
+
+def test_settings_create_a_group(gleanery: CommandLine, client: Client) -> None:
+    fields = ("--key-field", "sku", "--key-field", "country")
+    done = gleanery("group", "set", "new", *fields, "--missing-max-share", "0")
+    assert (done.returncode, done.stderr) == (0, "Created the group.\n")
+    expected = {"after_runs": None, "max_share": 0.0}
+    assert settings_of(client, "new")["key_fields"] == ["sku", "country"]
+    assert settings_of(client, "new")["missing"] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "Give a setting to change, such as --missing-after-runs 3"),
+        (("--missing-after-runs", "0"), "--missing-after-runs must be"),
+        (
+            ("--missing-after-runs", "101"),
+            "--missing-after-runs: Input should be less",
+        ),
+        (("--missing-max-share", "1.5"), "--missing-max-share must be"),
+        (("--retain-days", "9999999"), "--retain-days: Input should be less"),
+        (("--reset", "name"), "--reset must be display_name, key_fields,"),
+        (("--reset", "missing", "--missing-max-share", "0.1"), "--reset missing contradicts"),
+        (("--reset", "keep_days", "--keep-days", "1"), "--reset keep_days contradicts"),
+        (("--schema", "no-such-file"), "no-such-file: No such file"),
+        (("--schema", __file__), "must contain a JSON Schema"),
+    ],
+)
+def test_wrong_settings_are_explained(
+    gleanery: CommandLine, client: Client, options: tuple[str, ...], message: str
+) -> None:
+    done = gleanery("group", "set", "shop-prices", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert client.get("/v1/groups/shop-prices").status_code == 404
+
+
+def test_settings_of_an_unknown_group_are_explained(gleanery: CommandLine, stored: Client) -> None:
+    done = gleanery("group", "show", "shop-price")
+    assert (done.returncode, "did you mean shop-prices?" in done.stderr) == (2, True)
+
+
+# --- terminals ----------------------------------------------------------------------------------
+
+
 @pytest.mark.thorough
 def test_a_narrow_terminal_cuts_no_name(gleanery: CommandLine, client: Client) -> None:
     client.store("x" * 100, _output(1))

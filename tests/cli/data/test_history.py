@@ -34,6 +34,18 @@ def test_versions_are_listed_with_their_changed_fields(
     assert first.split()[2:] == ["create", "yes"]
 
 
+def test_a_deletion_is_listed_with_its_reason(gleanery: CommandLine, client: Client) -> None:
+    client.put("/v1/groups/group", json={"missing": {"after_runs": 1, "max_share": 1}})
+    [result] = client.store("group", output(1))["results"]
+    run_id = client.post("/v1/runs/group", json={"job_id": "job"}).json()["run_id"]
+    client.post(f"/v1/runs/group/{run_id}/finish", json={"status": "complete"})
+    client.store("group", output(1))
+    client.delete(f"/v1/outputs/group/{result['output_id']}")
+    rows = gleanery("history", "group", result["output_id"]).stdout.splitlines()
+    changes = [row.split()[2:] for row in rows[1:]]
+    assert changes == [["delete"], ["create"], ["delete", "(missing)"], ["create"]]
+
+
 def test_a_history_is_printed_for_scripts(
     gleanery: CommandLine, client: Client, output_id: str
 ) -> None:

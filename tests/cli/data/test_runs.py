@@ -369,8 +369,11 @@ def test_unknown_names_of_runs_are_explained(gleanery: CommandLine, client: Clie
 
 
 @pytest.mark.parametrize(
-    ("decision", "message", "left"),
-    [("remove", "Removed the missing outputs: 2.", 1), ("keep", "Kept the missing outputs: 2.", 3)],
+    ("decision", "message", "left", "other", "refusal"),
+    [
+        ("remove", "Removed the missing outputs: 2.", 1, "keep", "its missing outputs are removed"),
+        ("keep", "Kept the missing outputs: 2.", 3, "remove", "its missing outputs were kept. L"),
+    ],
 )
 def test_a_held_removal_is_shown_and_decided(
     gleanery: CommandLine,
@@ -379,6 +382,8 @@ def test_a_held_removal_is_shown_and_decided(
     decision: str,
     message: str,
     left: int,
+    other: str,
+    refusal: str,
 ) -> None:
     client.put("/v1/groups/prices", json={"missing": {"after_runs": 1}})
     push = ("push", "prices", "--job", "shop", "--complete")
@@ -398,6 +403,9 @@ def test_a_held_removal_is_shown_and_decided(
     assert len(client.items("prices")) == left
     as_json = gleanery("run", "decide", "prices", run_id, decision, "--json")
     assert json.loads(as_json.stdout) == newest(client)
+    refused = gleanery("run", "decide", "prices", run_id, other)
+    expected = f"gleanery: This run has no removal that waits for a decision: {refusal}"
+    assert (refused.returncode, refused.stderr[: len(expected)]) == (1, expected)
     view = gleanery("export", "prices", "--missing", "--view", "approved", "-o", "-")
     assert (view.returncode, "--missing" in view.stderr) == (2, True)
 
@@ -449,6 +457,48 @@ def test_a_program_pushes_into_its_run(
     [run] = runs(client)
     assert (run["status"], counts(run)) == ("complete", {"created": 2})
     assert (tmp_path / "variables").read_text() == "prices shop \n"
+
+
+_PUSH = """
+from gleanery import Client
+
+with Client() as client:
+    client.push("prices", [{"url": "https://shop.example/1"}], job_id="shop")
+    client.push("prices", [{"url": "https://shop.example/1"}], job_id="other")
+    client.push("others", [{"url": "https://shop.example/1"}], job_id="shop")
+"""
+
+
+@pytest.mark.thorough
+def test_a_python_program_pushes_into_its_run(gleanery: CommandLine, client: Client) -> None:
+    done = gleanery("run", "exec", "prices", "shop", *program(_PUSH))
+    assert "ended as complete: 1 created" in done.stderr
+    found = {(run["group_id"], run["job_id"]): run for run in runs(client) + runs(client, "others")}
+    assert {counts(run)["created"] for run in found.values()} == {1}
+    assert {key for key, run in found.items() if not run["is_implicit"]} == {("prices", "shop")}
+    assert len(found) == 3
+
+
+def test_whole_outputs_of_a_program_can_be_of_several_jobs(
+    gleanery: CommandLine, client: Client, tmp_path: Path
+) -> None:
+    run_id = gleanery("run", "start", "prices", "shop").stdout.strip()
+    given = {"GLEANERY_RUN_ID": run_id, "GLEANERY_GROUP": "prices", "GLEANERY_JOB": "shop"}
+    outputs = (
+        {"job_id": job, "source_url": "https://a.example/", "data": {}} for job in ("shop", "a")
+    )
+    file = write(tmp_path, "\n".join(map(json.dumps, outputs)))
+    done = gleanery("push", "prices", file, **given)
+    assert done.returncode == 0, done.stderr
+    assert {run["job_id"]: counts(run) for run in runs(client)} == {
+        "shop": {"created": 1},
+        "a": {"created": 1},
+    }
+    gleanery("run", "finish", "prices", run_id)
+    late = gleanery("push", "prices", write(tmp_path, lines(1)), "--job", "shop", "-q", **given)
+    assert late.returncode == 0
+    ended = "This run has ended: complete. Start another one"
+    assert late.stderr == f"Items are stored without the run {run_id}: {ended}\n"
 
 
 @pytest.mark.thorough

@@ -227,7 +227,8 @@ def _version_rows(versions: Iterable[Version]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each changed field. Only the first one has the members of the version."""
     for version in versions:
         approved = "yes" if version.is_approved else ""
-        start: _ThreeCells = (show_date(version.version_date), version.change, approved)
+        change = version.change if version.reason is None else f"delete ({version.reason})"
+        start: _ThreeCells = (show_date(version.version_date), change, approved)
         for field in _version_fields(version):
             yield (*start, *field)
             start = ("", "", "")

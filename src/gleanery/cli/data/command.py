@@ -73,6 +73,14 @@ _OPTION_OF_MEMBER = {
     "at": "--at",
     "labels": "--label",
     "status": "--status",
+    "retain_days": "--retain-days",
+    "keep_versions": "--keep-versions",
+    "keep_days": "--keep-days",
+    "run_timeout_minutes": "--run-timeout-minutes",
+    "key_fields": "--key-field",
+    "schema": "--schema",
+    "display_name": "--display-name",
+    "missing": "--missing",
 }
 """Options of commands for members and parameters of a request."""
 _PARAMETER = re.compile(rf"\bgive ({'|'.join(_OPTIONS)})(?!\w)")
@@ -203,11 +211,15 @@ def _describe(detail: ErrorDetail) -> str:
     if not is_given or not detail.loc[1:]:
         return detail.msg
     place, name, *inner = detail.loc
+    if name == "decision":  # the message says what was decided
+        return detail.msg
     option = _OPTION_OF_MEMBER.get(name)
     if name == "run_id":
         option = "RUN_ID" if place == "path" else "--run"
     if option is None:
         return f"{'.'.join(detail.loc[1:])}: {detail.msg}"
+    if name == "missing" and inner:
+        return f"{option}-{inner[0].replace('_', '-')}: {detail.msg}"
     number = f" (number {int(inner[0]) + 1})" if inner and inner[0].isdecimal() else ""
     return f"{option}{number}: {detail.msg}"
 

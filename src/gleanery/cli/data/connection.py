@@ -94,8 +94,9 @@ def open_client(
     if retries is None:
         is_long = is_long or progress is not None
         retries = LONG_WORK_RETRIES if is_long else SHORT_WORK_RETRIES
-    note = partial(typer.echo, err=True) if progress is None else progress.note
-    with Client(url, token, max_retries=retries) as client, _shown_retries(note):
+    echo = partial(typer.echo, err=True)
+    shown = _shown_log(echo, echo) if progress is None else _shown_log(progress.note, progress.warn)
+    with Client(url, token, max_retries=retries) as client, shown:
         _warn_of_plain_http(client.base_url)
         yield client
 
@@ -135,10 +136,10 @@ def _hint(client: Client, group: str) -> str:
 
 
 @contextmanager
-def _shown_retries(note: Callable[[str], None]) -> Iterator[None]:
-    """Show the retries that the client logs."""
+def _shown_log(note: Callable[[str], None], warn: Callable[[str], None]) -> Iterator[None]:
+    """Show the retries and the warnings that the client logs."""
     log = logging.getLogger("gleanery.client")
-    handler, level = _NoteHandler(note), log.level
+    handler, level = _NoteHandler(note, warn), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
@@ -151,12 +152,14 @@ def _shown_retries(note: Callable[[str], None]) -> Iterator[None]:
 class _NoteHandler(logging.Handler):
     """Shows log records."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None], warn: Callable[[str], None]) -> None:
         super().__init__()
         self._note = note
+        self._warn = warn
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._note(printable(record.getMessage()))
+        show = self._warn if record.levelno >= logging.WARNING else self._note
+        show(printable(record.getMessage()))
 
 
 def read_token(source: str) -> str:

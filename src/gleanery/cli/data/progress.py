@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Protocol, Self
 
@@ -80,6 +81,14 @@ class Progress:
     def note(self, text: str) -> None:
         """Show a message, such as that of a retry."""
         self._attempt(lambda display: display.note(text))
+
+    def warn(self, text: str) -> None:
+        """Show a message that --quiet does not hide."""
+        if self._display is None:
+            with suppress(OSError):  # nobody reads standard error
+                typer.echo(text, err=True)
+        else:
+            self.note(text)
 
     def summarize(self, text: str) -> None:
         """Show the result of the work: its number of items and bytes, its time and this text."""

@@ -116,8 +116,8 @@ def push(
         typer.Option(
             "--run",
             metavar="RUN_ID",
-            help="Run that the items belong to. Default: GLEANERY_RUN_ID, as gleanery run exec "
-            "sets it, if its group and job are the same.",
+            help="Run that the items belong to. Default: that of gleanery run exec, if the group "
+            "and job are the same.",
         ),
     ] = None,
     labels: Labels = None,
@@ -145,13 +145,14 @@ def push(
         _check_complete(job, run_id, run_of_parent, skip)
     elif labels:
         raise UserError("--label is of a new run: give --complete, or leave out --label")
-    options = {
+    options: dict[str, Any] = {
         "job_id": job,
         "url_field": url_field,
         "key_field": key_field,
         "on_error": on_error,
-        "run_id": run_id or run_of_parent,
     }
+    if run_id is not None:
+        options["run_id"] = run_id
     with (
         open_input(file) as source,
         Progress("Pushed", "item", total_bytes=source.size, is_quiet=quiet) as progress,
@@ -163,7 +164,7 @@ def push(
                 work.run_complete(str(job), parse_labels(labels), options)
             else:
                 work.run(options)
-                if job is not None and options["run_id"] is None and not skip:
+                if job is not None and not (run_id or run_of_parent or skip):
                     work.record_if_empty(job)
         finally:
             if as_json:

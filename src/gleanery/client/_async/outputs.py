@@ -11,6 +11,7 @@ from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.pages import OutputPages, VersionPages
 from gleanery.client.requests import Request, path
 from gleanery.client.responses import Response
+from gleanery.client.runs import DefaultRun, choose_run
 
 if TYPE_CHECKING:
     from gleanery.client.models import Output, Version
@@ -129,7 +130,7 @@ class AsyncPush:
         max_batch_bytes: int = MAX_BATCH_BYTES,
         on_error: Literal["fail", "skip"] = "fail",
         on_progress: ProgressCallback | None = None,
-        run_id: str | None = None,
+        run_id: str | DefaultRun | None = DefaultRun.OF_PROCESS,
     ) -> PushReport:
         """Store items in a group, in their order. One batch is in memory.
 
@@ -143,8 +144,10 @@ class AsyncPush:
         ``items`` itself, or Ctrl-C while it waits, is raised after the items before it are stored.
         A note of the error says how many.
 
-        With ``run_id``, the items belong to that run; see ``run``. Otherwise they belong to the
-        implicit run of their job, which ends after a pause of 30 minutes.
+        With ``run_id``, the items belong to that run; see ``run``. Without it, they belong to the
+        run in which ``gleanery run exec`` has started this program, if their group and job are
+        those of the run. All others, and all items with ``run_id=None``, belong to the implicit
+        run of their job, which ends after a pause of 30 minutes.
         """
         from gleanery.client._async.pusher import AsyncPusher
 
@@ -155,11 +158,11 @@ class AsyncPush:
             "job_id": job_id,
             "url_field": url_field,
             "key_field": key_field,
-            "run_id": run_id,
         }
         pusher = AsyncPusher(
             self._requester,
             Request("POST", path("outputs", group), parameters),
+            choose_run(run_id, group, job_id),
             batch_size,
             max_batch_bytes,
             on_error == "skip",

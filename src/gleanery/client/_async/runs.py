@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -10,6 +11,7 @@ from gleanery.client import runs
 from gleanery.client._async.concurrency import Items
 from gleanery.client._async.outputs import MAX_BATCH_BYTES, MAX_BATCH_SIZE, AsyncPush
 from gleanery.client._async.pager import AsyncPager
+from gleanery.client.errors import ClientError, Forbidden, NotFound
 from gleanery.client.pages import RunPages
 from gleanery.client.requests import Parameter, Request, json_request, path
 from gleanery.client.responses import Response
@@ -31,6 +33,9 @@ class AsyncRuns(AsyncPush):
 
         Entering it starts the run. Leaving it finishes the run as complete, or after an exception
         as failed. ``labels`` are arguments of the run, such as a country.
+
+        In a program of ``gleanery run exec`` for the same group and job, it is the run of that
+        command. Then leaving it does not finish the run as complete: the command does.
         """
         return AsyncRun(self, group, job_id, labels)
 
@@ -138,6 +143,8 @@ class AsyncRun:
         self.job_id = job_id
         self._labels = labels
         self._record: RunRecord | None = None
+        self._is_given = False
+        """True if the run is that of ``gleanery run exec``, which finishes it."""
         self._is_finished = False
         self._skipped = 0
         """Items that were left out, because they are not valid."""
@@ -160,8 +167,27 @@ class AsyncRun:
     async def __aenter__(self) -> Self:
         if self._record is not None:
             raise RuntimeError("A run is used once: call run() again")
-        self._record = await self._client.start_run(self.group, self.job_id, self._labels)
+        self._record = await self._find_given()
+        self._is_given = self._record is not None
+        if self._record is None:
+            self._record = await self._client.start_run(self.group, self.job_id, self._labels)
         return self
+
+    async def _find_given(self) -> RunRecord | None:
+        """Return the run in which this program was started, if it fits and goes on.
+
+        With a run in that run, one execution would count as two complete runs. Outputs would be
+        removed too early.
+        """
+        run_id = runs.run_of_environment(self.group, self.job_id)
+        if run_id is None:
+            return None
+        try:
+            record = await self._client.get_run(self.group, run_id)
+        except (Forbidden, NotFound):  # the token can only write, or belongs to another service
+            return None
+        is_usable = record.status == "running" and record.job_id == self.job_id
+        return record if is_usable else None
 
     async def __aexit__(
         self,
@@ -173,6 +199,9 @@ class AsyncRun:
             return
         if error is None and self._skipped:
             await self.finish("partial", f"Invalid items were left out: {self._skipped:,}")
+        elif error is None and self._is_given:
+            with suppress(ClientError):  # the items are stored, and only the counts are old
+                self._record = await self._client.get_run(self.group, self.run_id)
         elif error is None:
             await self.finish("complete")
         else:
@@ -231,11 +260,5 @@ class AsyncRun:
                 self.group, self.run_id, "failed", message, max_timeout=timeout
             )
         except Exception as failure:
-            _warn(f"The run {self.run_id} is not finished, and will be abandoned: {failure}")
+            runs.warn(f"The run {self.run_id} is not finished, and will be abandoned: {failure}")
         self._is_finished = True
-
-
-def _warn(message: str) -> None:
-    import logging  # takes 10 ms
-
-    logging.getLogger("gleanery.client").warning("%s", message)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import uuid4
 
-from gleanery.client import pushes
+from gleanery.client import pushes, runs
 from gleanery.client._sync.concurrency import Items, iterate, run_in_thread
 from gleanery.client._sync.requester import Requester
 from gleanery.client.configuration import is_loopback
@@ -17,6 +17,7 @@ from gleanery.client.models import BatchResult
 from gleanery.client.pushes import Batch, ItemError, ProgressCallback, PushFailed, PushReport
 from gleanery.client.requests import Request
 from gleanery.client.responses import decode
+from gleanery.client.runs import PushRun
 
 
 class Pusher:
@@ -26,6 +27,7 @@ class Pusher:
         self,
         requester: Requester,
         request: Request,
+        run: PushRun,
         max_items: int,
         max_bytes: int,
         skips_invalid: bool,
@@ -34,6 +36,7 @@ class Pusher:
         self._requester = requester
         self._path = request.path
         self._parameters = {**request.parameters, "on_error": "skip" if skips_invalid else None}
+        self._run = run
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._skips_invalid = skips_invalid
@@ -102,19 +105,28 @@ class Pusher:
         if batch.invalid and not self._skips_invalid:
             raise PushFailed(self._report, batch.invalid, None)
         if batch.lines:
-            self._store(batch)
+            for part in self._divide(batch):
+                self._store(part)
         else:
             pushes.add_skipped(self._report, batch, [])
         self._batch = Batch(end=batch.end)
         if self._on_progress is not None:
             self._on_progress(self._report)
 
+    def _divide(self, batch: Batch) -> Iterable[Batch]:
+        """Return the items of other jobs and those of the run: they need two requests."""
+        if self._run.run_id is None or self._run.job is None:
+            return (batch,)
+        return pushes.divide(batch, self._run.job, self._report.items)
+
     def _store(self, batch: Batch) -> None:
         """Send a batch, or its halves if it is too large."""
         try:
             self._send(batch)
         except ClientError as error:
-            if self._can_split(error, batch):
+            if self._can_leave_run(error, batch):
+                self._store(batch)
+            elif self._can_split(error, batch):
                 for half in batch.split():
                     self._store(half)
             elif self._skips_invalid and pushes.concerns_items(error, batch):
@@ -122,6 +134,15 @@ class Pusher:
             else:
                 failed = pushes.find_errors(batch, error)
                 raise PushFailed(self._report, failed, error) from error
+
+    def _can_leave_run(self, error: ClientError, batch: Batch) -> bool:
+        """Return True if the items are stored without the run, which the caller did not choose."""
+        run, problem = self._run, runs.describe_problem(error)
+        if problem is None or not (run.is_default and run.run_id and batch.is_in_run):
+            return False
+        runs.warn(f"Items are stored without the run {run.run_id}: {problem}")
+        self._run = run._replace(run_id=None)
+        return True
 
     def _can_split(self, error: ClientError, batch: Batch) -> bool:
         if len(batch.lines) == 1:
@@ -140,7 +161,9 @@ class Pusher:
             if compressed is not body:
                 headers["content-encoding"] = "gzip"
             body = compressed
-        request = Request("POST", self._path, self._parameters, headers, body)
+        run_id = self._run.run_id if batch.is_in_run else None
+        parameters = {**self._parameters, "run_id": run_id}
+        request = Request("POST", self._path, parameters, headers, body)
         try:
             result = decode(self._requester.send(request), BatchResult)
         finally:

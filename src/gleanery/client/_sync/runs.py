@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -11,6 +12,7 @@ from gleanery.client import runs
 from gleanery.client._sync.concurrency import Items
 from gleanery.client._sync.outputs import MAX_BATCH_BYTES, MAX_BATCH_SIZE, Push
 from gleanery.client._sync.pager import Pager
+from gleanery.client.errors import ClientError, Forbidden, NotFound
 from gleanery.client.pages import RunPages
 from gleanery.client.requests import Parameter, Request, json_request, path
 from gleanery.client.responses import Response
@@ -32,6 +34,9 @@ class Runs(Push):
 
         Entering it starts the run. Leaving it finishes the run as complete, or after an exception
         as failed. ``labels`` are arguments of the run, such as a country.
+
+        In a program of ``gleanery run exec`` for the same group and job, it is the run of that
+        command. Then leaving it does not finish the run as complete: the command does.
         """
         return Run(self, group, job_id, labels)
 
@@ -139,6 +144,8 @@ class Run:
         self.job_id = job_id
         self._labels = labels
         self._record: RunRecord | None = None
+        self._is_given = False
+        """True if the run is that of ``gleanery run exec``, which finishes it."""
         self._is_finished = False
         self._skipped = 0
         """Items that were left out, because they are not valid."""
@@ -161,8 +168,27 @@ class Run:
     def __enter__(self) -> Self:
         if self._record is not None:
             raise RuntimeError("A run is used once: call run() again")
-        self._record = self._client.start_run(self.group, self.job_id, self._labels)
+        self._record = self._find_given()
+        self._is_given = self._record is not None
+        if self._record is None:
+            self._record = self._client.start_run(self.group, self.job_id, self._labels)
         return self
+
+    def _find_given(self) -> RunRecord | None:
+        """Return the run in which this program was started, if it fits and goes on.
+
+        With a run in that run, one execution would count as two complete runs. Outputs would be
+        removed too early.
+        """
+        run_id = runs.run_of_environment(self.group, self.job_id)
+        if run_id is None:
+            return None
+        try:
+            record = self._client.get_run(self.group, run_id)
+        except (Forbidden, NotFound):  # the token can only write, or belongs to another service
+            return None
+        is_usable = record.status == "running" and record.job_id == self.job_id
+        return record if is_usable else None
 
     def __exit__(
         self,
@@ -174,6 +200,9 @@ class Run:
             return
         if error is None and self._skipped:
             self.finish("partial", f"Invalid items were left out: {self._skipped:,}")
+        elif error is None and self._is_given:
+            with suppress(ClientError):  # the items are stored, and only the counts are old
+                self._record = self._client.get_run(self.group, self.run_id)
         elif error is None:
             self.finish("complete")
         else:
@@ -230,11 +259,5 @@ class Run:
                 self.group, self.run_id, "failed", message, max_timeout=timeout
             )
         except Exception as failure:
-            _warn(f"The run {self.run_id} is not finished, and will be abandoned: {failure}")
+            runs.warn(f"The run {self.run_id} is not finished, and will be abandoned: {failure}")
         self._is_finished = True
-
-
-def _warn(message: str) -> None:
-    import logging  # takes 10 ms
-
-    logging.getLogger("gleanery.client").warning("%s", message)

@@ -234,8 +234,11 @@ class Sender(threading.Thread):
 
     def _send_spooled(self) -> None:
         is_earlier = self._spool.earlier > 0
-        lines = self._spool.read_first()
-        if lines is not None and self._send(lines, is_earlier=is_earlier):
+        number, lines = self._spool.count_first(), self._spool.read_first()
+        if lines is None:
+            if number:
+                self._events.add("lost", number)
+        elif self._send(lines, is_earlier=is_earlier):
             self._spool.remove_first()
             self._events.add("sent_from_spool", len(lines))
             if len(self._spool) == 0:

@@ -52,6 +52,8 @@ class Spool:
         self._locked: list[_LockedFolder] = []
         self._own: Path | None = None
         self._batches: deque[Path] = deque()
+        self._counts: dict[Path, int] = {}
+        """Number of items in each batch of this run."""
         self.earlier = 0
         """Number of batches that are left of earlier runs. They are the first ones."""
         self._last = 0
@@ -61,8 +63,12 @@ class Spool:
         return len(self._batches)
 
     def items(self) -> int:
-        """Return the number of items. It reads every batch, so it is for the end of a run."""
-        return sum(_count_lines(path) for path in self._batches)
+        """Return the number of items. It reads batches of earlier runs, so it is for the end."""
+        return sum(self._counts.get(path) or _count_lines(path) for path in self._batches)
+
+    def count_first(self) -> int:
+        """Return the number of items in the first batch; 0 if it is left of an earlier run."""
+        return self._counts.get(self._batches[0], 0)
 
     def read_first(self) -> list[bytes] | None:
         """Return the lines of the first batch; None if it cannot be read, and is left out."""
@@ -80,13 +86,13 @@ class Spool:
 
     def append(self, lines: Iterable[bytes]) -> None:
         """Write a batch. It is on the disk, or not there at all. Raise OSError if it fails."""
-        content = b"\n".join(lines)
+        entries = [*lines]
         with self._writing:
             try:
-                self._append(content)
+                self._append(entries)
             except FileNotFoundError:  # somebody has removed the folder of this run
                 self._own = None
-                self._append(content)
+                self._append(entries)
 
     def close(self) -> None:
         """Unlock the folders, and remove the empty ones."""
@@ -100,11 +106,12 @@ class Spool:
         self._locked.clear()
         _remove_folder(self.folder)
 
-    def _append(self, content: bytes) -> None:
+    def _append(self, lines: list[bytes]) -> None:
         own = self._own or self._create_folder()
         self._last = max(time.time_ns(), self._last + 1)
         path = own / f"{self._last:020}{_BATCH}"
-        _write(path, content)
+        _write(path, b"\n".join(lines))
+        self._counts[path] = len(lines)
         self._batches.append(path)
 
     def _leave_out(self, path: Path, error: OSError) -> None:
@@ -123,7 +130,9 @@ class Spool:
 
     def _take_first(self) -> Path:
         self.earlier = max(self.earlier - 1, 0)
-        return self._batches.popleft()
+        path = self._batches.popleft()
+        self._counts.pop(path, None)
+        return path
 
     def _take_earlier(self) -> None:
         paths = [

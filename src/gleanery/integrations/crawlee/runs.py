@@ -38,6 +38,7 @@ class StorageRuns:
         self._labels = labels
         self._is_enabled = is_enabled
         self._is_open = False
+        self._has_ended = False
         self._runs: dict[str, str | None] = {}
         """Id of the run of each job; None if it has ended."""
         self._given: set[str] = set()
@@ -53,20 +54,25 @@ class StorageRuns:
         await self.run_of(job)
 
     async def run_of(self, job: str) -> str | None:
-        """Return the run of a job, which starts if there is none yet; None without runs."""
-        if not self._is_open:
+        """Return the run of a job, which starts if there is none yet; None without runs.
+
+        Without a block, it is only the run in which ``gleanery run exec`` has started this process.
+        """
+        if not self._is_enabled or self._has_ended:
             return None
         async with self._starting:
             if job not in self._runs:
-                self._runs[job] = await self._start(job)
-        return self._runs[job]
+                await self._begin(job)
+        return self._runs.get(job)
 
-    async def _start(self, job: str) -> str:
+    async def _begin(self, job: str) -> None:
         given = run_of_environment(self._group, job)
         if given is not None:
             self._given.add(job)
-            return given
-        return (await self._client.start_run(self._group, job, self._labels)).run_id
+            self._runs[job] = given
+        elif self._is_open:
+            started = await self._client.start_run(self._group, job, self._labels)
+            self._runs[job] = started.run_id
 
     def note_end(self, job: str, error: Exception | None) -> None:
         """Note that the service takes no items of the run of this job any more."""
@@ -93,7 +99,7 @@ class StorageRuns:
         """Finish the runs: as complete, unless something went wrong. Log if that fails."""
         if not self._is_open:
             return
-        self._is_open = False
+        self._is_open, self._has_ended = False, True
         problems = [] if error is not None else await self._problems()
         for job in self._runs:
             if error is not None:
@@ -107,7 +113,7 @@ class StorageRuns:
 
     async def finish(self, status: FinalRunStatus, message: str | None) -> None:
         """Finish all runs now. Raise an exception if that fails."""
-        self._is_open = False
+        self._is_open, self._has_ended = False, True
         shown = None if message is None else shorten_message(message)
         for run_id in filter(None, self._runs.values()):
             await self._client.finish_run(self._group, run_id, status, shown)

@@ -41,9 +41,9 @@ class Addon:
         if _is_enabled(settings, _MIDDLEWARES, _COOKIES):
             _install(settings, _MIDDLEWARES, _SCRAPY_COOKIES, None)
         if chosen.has_run:
-            component = f"{_PACKAGE}.runs.RunDownloaderMiddleware"
+            component = f"{_PACKAGE}.problems.RunDownloaderMiddleware"
             _install(settings, _MIDDLEWARES, component, _RUN_PRIORITY)
-            component = f"{_PACKAGE}.runs.RunSpiderMiddleware"
+            component = f"{_PACKAGE}.problems.RunSpiderMiddleware"
             _install(settings, _SPIDER_MIDDLEWARES, component, _RUN_PRIORITY)
         _set_member(settings, "FEED_STORAGES", "gleanery", f"{_PACKAGE}.feed.GleaneryFeedStorage")
 

@@ -73,6 +73,9 @@ class _Outcome:
                 f"{str(self.error).rstrip('.')}. The items are in {self.spool}, and the next run "
                 "with this group and job sends them first"
             )
+        if number := self.counts["unreadable"]:
+            subject = items_are(number)
+            yield f"{subject} in a file that cannot be read. The feed is kept in {self.file}"
         if number := self.counts["rejected"]:
             yield f"{items_are(number)} invalid. {self.rejected.advice(number)}"
         if number := self.counts["unusable"]:
@@ -87,6 +90,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
         self._crawler = crawler
         self._settings = settings
         self._run = runs_of(crawler).open(settings, is_feed=True)
+        self._run.begin_at_end(OutputPusher(settings, self._run).begin)
 
     @classmethod
     def from_crawler(
@@ -130,7 +134,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
                 self._run.note_problem("a feed was not stored")
         finally:
             file.close()
-        self._run.note_lost(outcome.counts["unusable"])
+        self._run.note_lost(outcome.counts["unusable"] + outcome.counts["unreadable"])
         return outcome
 
     def _push(self, file: IO[bytes], outcome: _Outcome) -> None:
@@ -163,8 +167,9 @@ class GleaneryFeedStorage(BlockingFeedStorage):
             while len(spool) > 0:
                 if not (is_earlier := spool.earlier > 0):
                     pusher.begin(client)
-                lines = spool.read_first()
+                number, lines = spool.count_first(), spool.read_first()
                 if lines is None:  # it cannot be read, and is left out
+                    outcome.counts["unreadable"] += number
                     continue
                 report, rejected = pusher.store(client, lines, is_earlier=is_earlier)
                 if rejected:
@@ -181,7 +186,7 @@ class GleaneryFeedStorage(BlockingFeedStorage):
         self._count("gleanery/feed_invalid", invalid)
         for reason in outcome.reasons:
             _log.error("The feed has an invalid item: %s", reason)
-        if outcome.spool is not None:
+        if outcome.spool is not None and not outcome.counts["unreadable"]:
             outcome.file.unlink(missing_ok=True)
         if problems := list(outcome.problems()):
             raise FeedError("; ".join(problems)) from outcome.error

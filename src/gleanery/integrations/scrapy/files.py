@@ -30,7 +30,7 @@ from gleanery.integrations.scrapy.coroutines import (
     is_closing,
 )
 from gleanery.integrations.scrapy.crawl_sessions import SessionUnavailable
-from gleanery.integrations.scrapy.runs import LostItem
+from gleanery.integrations.scrapy.problems import LostItem
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 if TYPE_CHECKING:

@@ -21,27 +21,33 @@ problems end it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
-from scrapy.exceptions import DropItem, IgnoreRequest
-from scrapy.http.request import NO_CALLBACK
 
 from gleanery.client import Client, ClientError, Conflict, Forbidden, Invalid, NotFound
+from gleanery.client.queue.sender import PermanentFailure
 from gleanery.client.queue.spool import spool_folder
 from gleanery.client.runs import shorten_message
 from gleanery.integrations.scrapy.coroutines import CoroutineRunner, within
+from gleanery.integrations.scrapy.problems import (
+    FAILED_REQUESTS,
+    FAILED_STARTS,
+    LostItem,
+    Problems,
+)
 from gleanery.integrations.scrapy.settings import GleanerySettings
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from gleanery.client.models import FinalRunStatus
@@ -53,109 +59,11 @@ _SHORTEST_WAIT = 10.0
 _MAX_RETRIES = 4
 _FINISHED, _STOPPED, _START_ERROR = "finished", "shutdown", "start_error"
 """Reasons of Scrapy for the end of a spider."""
-_FAILED_REQUESTS = "gleanery/requests_failed"
-_FAILED_STARTS = "gleanery/start_failed"
 _IGNORED = "httperror/response_ignored_status_count/"
 _GONE = frozenset({"404", "410"})
 """Statuses of pages that a site does not have any more: this is not a failure of the crawl."""
 _QUEUE_FILES = ("requests.seen", "requests.queue")
 """What Scrapy keeps in JOBDIR."""
-
-
-class LostItem(DropItem):
-    """The item is dropped, although the project wants to store it."""
-
-
-# --- what goes wrong ----------------------------------------------------------------------------
-
-
-@dataclass
-class Problems:
-    """What a run does not have, although the site may have it."""
-
-    requests: int = 0
-    callbacks: int = 0
-    items: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.requests or self.callbacks or self.items or self.notes)
-
-    def __add__(self, other: Problems) -> Problems:
-        return Problems(
-            self.requests + other.requests,
-            self.callbacks + other.callbacks,
-            self.items + other.items,
-            [*self.notes, *(note for note in other.notes if note not in self.notes)],
-        )
-
-    def __str__(self) -> str:
-        parts = [*self.notes]
-        if self.requests:
-            parts.append(f"{_number(self.requests, 'request')} failed")
-        if self.callbacks:
-            parts.append(f"{_number(self.callbacks, 'callback')} failed")
-        if self.items:
-            verb = "was" if self.items == 1 else "were"
-            parts.append(f"{_number(self.items, 'item')} {verb} not stored")
-        text = ", ".join(parts)
-        return text[:1].upper() + text[1:]
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-class RunDownloaderMiddleware:
-    """Counts requests of the spider that failed, after all other middlewares have given up."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler)
-
-    def process_exception(
-        self, request: Request, exception: Exception, spider: Spider | None = None
-    ) -> None:
-        is_of_component = request.callback is NO_CALLBACK  # such as robots.txt, or a file
-        if not is_of_component and not isinstance(exception, IgnoreRequest):
-            _count(self._crawler, _FAILED_REQUESTS)
-
-
-class RunSpiderMiddleware:
-    """Notices if a spider fails at its start: before Scrapy 2.19, it is just ``finished``."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler)
-
-    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        try:
-            async for request in start:
-                yield request
-        except Exception:
-            _count(self._crawler, _FAILED_STARTS)
-            raise
-
-    def process_start_requests(
-        self, start_requests: Iterable[Any], spider: Spider
-    ) -> Iterator[Any]:
-        """Do the same in a project that has other middlewares with this method only."""
-        try:
-            yield from start_requests
-        except Exception:
-            _count(self._crawler, _FAILED_STARTS)
-            raise
-
-
-def _count(crawler: Crawler, name: str) -> None:
-    if crawler.stats is not None:
-        crawler.stats.inc_value(name)
 
 
 # --- the parts of a crawl with JOBDIR -----------------------------------------------------------
@@ -231,6 +139,14 @@ class CrawlRun:
         self._problems = Problems()
         self._stored = 0
         self._left = 0
+        self._begin_at_end: Callable[[Client], None] | None = None
+
+    def begin_at_end(self, begin: Callable[[Client], None]) -> None:
+        """Let this function begin the run at the end of the crawl, if nothing else has.
+
+        Scrapy does not store an empty feed with FEED_STORE_EMPTY = False. Its run is empty.
+        """
+        self._begin_at_end = begin
 
     # what the senders say
 
@@ -300,6 +216,7 @@ class CrawlRun:
 
     async def finish(self, runner: CoroutineRunner, reason: str, problems: Problems) -> None:
         """Finish the run, or leave it to the next part of the crawl. Log if that fails."""
+        await self._begin_late(runner)
         if self.run_id is None:
             return
         if reason == _STOPPED and self._file is not None:
@@ -312,6 +229,25 @@ class CrawlRun:
             await self._send_end(runner, status, str(problems) if problems else None)
         if self._file is not None:
             self._file.save(None, Problems())
+
+    async def _begin_late(self, runner: CoroutineRunner) -> None:
+        """Begin the run of an empty feed. A feed that was not stored has failed before."""
+        begin = self._begin_at_end
+        if begin is None or self._has_begun or self._problems or self._left:
+            return
+
+        def call() -> None:
+            with self._settings.client(max_retries=_MAX_RETRIES) as client:
+                begin(client)
+
+        try:
+            await runner.run(within(self._longest_wait, asyncio.to_thread(call)))
+        except (ClientError, PermanentFailure) as error:
+            _log.error("The crawl has no run: %s", error)
+
+    @property
+    def _longest_wait(self) -> float:
+        return max(self._settings.close_seconds, _SHORTEST_WAIT)
 
     def _choose_status(self, reason: str, problems: Problems) -> FinalRunStatus:
         if not problems:
@@ -330,7 +266,7 @@ class CrawlRun:
                 await client.finish_run(settings.require_group(), run_id, status, message)
 
         try:
-            await runner.run(within(max(settings.close_seconds, _SHORTEST_WAIT), send()))
+            await runner.run(within(self._longest_wait, send()))
         except Conflict as error:  # somebody has finished it, or it was abandoned
             _log.warning("The run %s is not %s: %s", run_id, status, error)
         except ClientError as error:
@@ -426,9 +362,9 @@ class CrawlRuns:
             for name, number in stats.items()
             if name.startswith(_IGNORED) and name.removeprefix(_IGNORED) not in _GONE
         )
-        has_failed = reason == _START_ERROR or stats.get(_FAILED_STARTS)
+        has_failed = reason == _START_ERROR or stats.get(FAILED_STARTS)
         notes = ["the spider failed at its start"] if has_failed else []
-        return Problems(requests=stats.get(_FAILED_REQUESTS, 0) + ignored, notes=notes)
+        return Problems(requests=stats.get(FAILED_REQUESTS, 0) + ignored, notes=notes)
 
 
 _runs_of: WeakKeyDictionary[Crawler, CrawlRuns] = WeakKeyDictionary()
