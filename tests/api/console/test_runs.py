@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gleanery.service.resources.runs import console as runs_console
-from gleanery.service.resources.runs.changing import LOOKED_AT
 from tests.support.console import ConsoleClient
 from tests.support.console_runs import send_run
 from tests.support.outputs import output
@@ -197,17 +196,28 @@ def test_the_outputs_of_a_removal_are_paged(
     assert shown["output_id"] == item["output_id"]
 
 
-def test_outputs_of_other_jobs_do_not_hide_those_of_a_removal(
-    client: Client, console: ConsoleClient
+def test_a_removal_has_no_outputs_of_other_jobs(
+    client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = LOOKED_AT + 10
-    outputs = [output(number, job_id="other") for number in range(count)]
-    send_run(client, "group", "other", outputs)
+    """However many of them are missing, the first page has those of the removal."""
+    monkeypatch.setattr(runs_console, "LOOKED_AT", 5)
+    send_run(client, "group", "other", [output(number, job_id="other") for number in range(10)])
     send_run(client, "group", "other", [])
     held = held_run(client)
+    shown = removable(console, held)
+    assert (sources(shown), shown["next"]) == (["3", "4", "5"], None)
+
+
+def test_outputs_that_came_back_do_not_hide_those_of_a_removal(
+    client: Client, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_console, "LOOKED_AT", 3)
+    held = held_run(client)
+    client.store("group", output(3), output(4))
     first = removable(console, held)
     assert first["outputs"] == []
-    assert sources(removable(console, held, first["next"])) == ["3", "4", "5"]
+    second = removable(console, held, first["next"])
+    assert (sources(second), second["next"]) == (["5"], None)
 
 
 # --- the inbox ----------------------------------------------------------------------------------
