@@ -157,7 +157,8 @@ def test_a_deleted_organization_loses_its_sightings_in_steps(
             database = engine.for_tenant(grant.organization_id)
             await organization_removal.begin(database, timestamps.now())
             await organization_removal.remove(database, None, False, timestamps.now, lambda _: None)
-            left = await engine.for_all_tenants().read("SELECT count(*) FROM run_sightings")
+            sql = "SELECT count(*) FROM run_sightings WHERE organization_id = $1"
+            left = await database.read(sql, grant.organization_id)
             assert [*left[0]] == [0]
 
     assert client.token is not None

@@ -194,30 +194,34 @@ class Model:
         run.comparison = "pending"
 
     def run_steps(self, job: str) -> None:
-        """End the comparisons of a job in their order, and then its removals."""
-        for run in self._compared_next(job):
-            self._end_comparison(run)
-        for run in self._removed_next(job):
-            for key in self._removable(run):
-                self._remove(run, key)
-            run.removal = "done"
+        """End the comparisons of a job in their order, each after the removals before it."""
+        while True:
+            for run in self._removed_next(job):
+                for key in self._removable(run):
+                    self._remove(run, key)
+                run.removal = "done"
+            compared = self._compared_next(job)
+            if not compared:
+                return
+            self._end_comparison(compared[0])
 
     def run_some_steps(
         self, job: str, shown: dict[str, dict[str, Any]], existing: Collection[Key]
     ) -> None:
         """Follow the service, which was killed between two steps: it shows its runs and outputs."""
-        for run in self._compared_next(job):
-            if shown[run.run_id]["comparison"] == "pending":
+        while True:
+            for run in self._removed_next(job):
+                for key in self._removable(run):
+                    if key not in existing:
+                        self._remove(run, key)
+                if shown[run.run_id]["removal"] == "pending":
+                    return
+                assert not self._removable(run)
+                run.removal = "done"
+            compared = self._compared_next(job)
+            if not compared or shown[compared[0].run_id]["comparison"] == "pending":
                 return
-            self._end_comparison(run)
-        for run in self._removed_next(job):
-            for key in self._removable(run):
-                if key not in existing:
-                    self._remove(run, key)
-            if shown[run.run_id]["removal"] == "pending":
-                return
-            assert not self._removable(run)
-            run.removal = "done"
+            self._end_comparison(compared[0])
 
     def _compared_next(self, job: str) -> Sequence[Run]:
         pending = [run for run in self.runs if run.job == job and run.comparison == "pending"]
@@ -246,6 +250,12 @@ class Model:
         ]
 
     def _remove(self, run: Run, key: Key) -> None:
+        """Remove an output. A later run, which is still compared, cannot remove it again."""
+        output = self.outputs[key]
+        for later in self._compared_next(run.job):
+            missed = output.missed - (self.complete[run.job] - later.number)
+            if later.after_runs is not None and missed >= later.after_runs:
+                later.removable -= 1
         self.delete(key, "missing")
         run.removed += 1
 

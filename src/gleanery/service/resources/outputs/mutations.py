@@ -263,7 +263,7 @@ async def delete(
     )
     deleted = [_DeletedRow(*row) for row in found]
     open_runs = await fetch_open(locked, {row.job_id for row in deleted})
-    await comparison.settle(locked, deleted, open_runs, are_deleted=True)
+    await comparison.settle(locked, deleted, open_runs, are_removed=reason == "missing")
     locked.refresh_time()
     locked.count_value_changes(len(deleted))
     tombstones, copied, removals = [], [], []

@@ -116,7 +116,7 @@ class _Results:
         self.removable = Counter[int]()
         self.states: dict[bytes, int] = {}
 
-    def compare(self, run: Run, output: Comparable, is_deleted: bool = False) -> None:
+    def compare(self, run: Run, output: Comparable, is_removed: bool = False) -> None:
         row = run.row
         assert row.complete_number is not None
         assert row.finished_at is not None
@@ -131,8 +131,14 @@ class _Results:
         if since != before:
             self.states[output.identity] = since
         self.missing[run.id] += 1
-        if since <= row.removal_until and not is_deleted:
+        if since <= row.removal_until and not is_removed:
             self.removable[run.id] += 1
+
+    def take_back(self, run: Run, output: Comparable) -> None:
+        """Count an output that was compared already as one that cannot be removed any more."""
+        is_missing = output.last_scraped_at < run.started_at
+        if is_missing and 0 < output.missing_since <= run.row.removal_until:
+            self.removable[run.id] -= 1
 
     async def save(self, locked: LockedGroup) -> None:
         key = locked.organization_id
@@ -141,7 +147,10 @@ class _Results:
         )
         await locked.transaction.execute_many(
             _ADD_COUNTS,
-            [(key, id_, count, self.removable[id_]) for id_, count in self.missing.items()],
+            [
+                (key, id_, self.missing[id_], self.removable[id_])
+                for id_ in self.missing.keys() | self.removable.keys()
+            ],
         )
 
 
@@ -150,12 +159,12 @@ async def settle(
     outputs: Collection[Comparable],
     open_runs: Mapping[int, Sequence[Run]] | None = None,
     *,
-    are_deleted: bool = False,
+    are_removed: bool = False,
 ) -> None:
     """Compare outputs that will change with the pending runs of their jobs.
 
     Give exactly those that change: others are compared later, and would count twice. Outputs that
-    are deleted can be missing, but nothing remains to be removed.
+    an earlier run removes are missing, but this run cannot remove them again.
     """
     if open_runs is None:
         open_runs = await fetch_open(locked, {output.job_id for output in outputs})
@@ -166,7 +175,9 @@ async def settle(
     for output in outputs:
         for run in pending.get(output.job_id, ()):
             if run.row.compared_seq < output.seq <= run.row.compared_until:
-                results.compare(run, output, are_deleted)
+                results.compare(run, output, are_removed)
+            elif are_removed and output.seq <= run.row.compared_seq:
+                results.take_back(run, output)
     await results.save(locked)
 
 
