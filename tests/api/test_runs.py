@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -102,6 +103,18 @@ def test_a_repeated_start_with_a_key_is_one_run(client: Client) -> None:
     assert len(runs(client)) == 1
     other = client.post("/v1/runs/group", json={"job_id": "other"}, headers=key)
     assert other.status_code == 409
+
+
+def test_a_repeated_start_is_a_new_run_if_the_group_was_deleted(client: Client) -> None:
+    begin = partial(
+        client.post, "/v1/runs/group", json={"job_id": "job"}, headers={"Idempotency-Key": "key"}
+    )
+    first = begin().json()
+    assert client.delete("/v1/groups/group").status_code == 200
+    second = begin().json()
+    assert second["run_id"] != first["run_id"]
+    assert begin().json() == second
+    assert show(client, second["run_id"])["status"] == "running"
 
 
 def test_concurrent_workers_share_a_run(client: Client) -> None:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import zipfile
 from importlib import metadata
+from io import BytesIO
 from pathlib import Path
 from venv import EnvBuilder
 
 import pytest
 
+from gleanery.service.console.assets import read_sources
 from tests.support.process import environment
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +76,7 @@ def test_the_base_install(tmp_path: Path) -> None:
     """One test, because several processes of pytest would each install it."""
     wheel = build_wheel(tmp_path / "wheel")
     check_that_the_wheel_is_pure_python(wheel)
+    check_that_the_wheel_has_the_console(wheel)
     installed = install(wheel, tmp_path / "venv")
     check_that_it_is_small(installed)
     check_that_the_library_imports_the_rest_on_first_use(installed)
@@ -87,6 +90,14 @@ def check_that_the_wheel_is_pure_python(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "gleanery/py.typed" in names
     assert not [name for name in names if name.endswith((".so", ".pyd", ".pyc"))]
+
+
+def check_that_the_wheel_has_the_console(wheel: Path) -> None:
+    """In one archive, which takes less space than its files."""
+    name = "gleanery/service/console/browser.zip"
+    with zipfile.ZipFile(BytesIO(zipfile.ZipFile(wheel).read(name))) as archive:
+        found = {name: archive.read(name) for name in archive.namelist()}
+    assert found == dict(read_sources())
 
 
 def check_that_it_is_small(installed: Path) -> None:

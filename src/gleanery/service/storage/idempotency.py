@@ -26,6 +26,7 @@ _INSERT = """
 INSERT INTO idempotency_keys (organization_id, key_hash, request_hash, response, created_at)
 VALUES ($1, $2, $3, $4, $5)
 """
+_DELETE = "DELETE FROM idempotency_keys WHERE organization_id = $1 AND key_hash = $2"
 _DELETE_EXPIRED = """
 DELETE FROM idempotency_keys WHERE (organization_id, key_hash) IN (
     SELECT organization_id, key_hash FROM idempotency_keys
@@ -59,6 +60,10 @@ class IdempotentRequest(NamedTuple):
         """Do the same as ``read_response``, inside a transaction."""
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
+
+    async def forget_response(self, transaction: Transaction) -> None:
+        """Forget the stored response, because what it names is gone."""
+        await transaction.fetch(_DELETE, transaction.organization_id, self.key_hash)
 
     @property
     def _hash_if_compressed(self) -> bytes:

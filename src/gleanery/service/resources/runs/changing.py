@@ -110,21 +110,23 @@ _NOT_DECIDED = {
 async def start(
     database: Database, group: str, run: RunIn, clock: Clock, idempotency_key: str | None
 ) -> RunOut:
-    """Start a run. A repeated request with the same idempotency key gets the same run."""
+    """Start a run. A repeated request with the same idempotency key gets the same run.
+
+    If that run is gone, with its group or job, there is a new one.
+    """
     request = None
     labels = json.dumps(run.labels or {}, sort_keys=True)
     if idempotency_key is not None:
         key_hash = hash_parts("runs", group, idempotency_key)
         request = IdempotentRequest(key_hash, hash_parts(run.job_id, labels))
-        stored: RunOut | None = await request.read_response(database)
-        if stored is not None:
-            return stored
 
     async def action(locked: LockedGroup) -> RunOut:
         if request is not None:
             earlier: RunOut | None = await request.fetch_response(locked.transaction)
             if earlier is not None:
-                return earlier
+                if await rows.find(locked, earlier["run_id"]) is not None:
+                    return earlier
+                await request.forget_response(locked.transaction)
         job_id = await locked.find_or_create_empty_job(run.job_id)
         open_runs = await _limit_running(locked, job_id)
         begun = await rows.begin(locked, {job_id: open_runs}, labels, is_implicit=False)
