@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -184,5 +185,6 @@ def test_the_base_install_does_not_load_the_console() -> None:
 
 @pytest.mark.extended
 def test_the_wheel_contains_all_files(tmp_path: Path) -> None:
-    names = set(zipfile.ZipFile(build_wheel(tmp_path)).namelist())
-    assert {f"gleanery/service/console/browser/{path}" for path in FILES} <= names
+    """In one archive."""
+    archive = zipfile.ZipFile(build_wheel(tmp_path)).read("gleanery/service/console/browser.zip")
+    assert set(FILES) <= set(zipfile.ZipFile(BytesIO(archive)).namelist())
