@@ -28,7 +28,7 @@ LIMITED = (
 REPLACED = "a replaced certificate is used for new connections, and no connection is dropped"
 _LIMIT = 50
 _BARE, _IDLE = 1_200, 300
-_OTHER_FILES = 300  # of the service, the reserve, and connections that are being closed
+_OTHER_FILES = 450  # of the service, the reserve, and accepted connections that are being closed
 _STOP_SECONDS = 10.0
 
 

@@ -849,6 +849,7 @@ def test_a_file_elsewhere_shows_its_host(client: Client, console: ConsolePage) -
     client.store("group", output(1, files=[file]))
     page = open_review(console)
     expect(page.get_by_role("link", name="manual")).to_contain_text("xn--bcher-kva.example")
+    assert console.violations() == []  # the first output with files has the first heading
 
 
 def test_two_tabs_share_the_decisions(client: Client, console: ConsolePage) -> None:

@@ -157,7 +157,7 @@ function Rest({ output, rows, onlyChanged, moreFields, extra }) {
 
 function Files({ files }) {
   return html`<div class="review-files">
-    <h3>Files</h3>
+    <h2>Files</h2>
     <ul>
       ${files.map((file) => {
         const url = safeUrl(file.url);
