@@ -35,7 +35,7 @@ from gleanery.service.storage.group_lock import LockedGroup
 
 STEP = 2000
 """Outputs that one transaction compares."""
-_MAX_WRITTEN = 200
+_MAX_WRITTEN = 100
 """Outputs that one transaction writes: it holds the lock of the group for a short time."""
 _MAX_WRITTEN_BYTES = 4 * 1024 * 1024
 """The same in bytes, because SQLite writes a whole row again. The last output may exceed it."""
