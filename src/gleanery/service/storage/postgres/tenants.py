@@ -24,7 +24,7 @@ from gleanery.service.storage.database import (
 )
 from gleanery.service.storage.postgres import row_security
 from gleanery.service.storage.postgres.connecting import WatchedConnection, has_pooler
-from gleanery.service.storage.postgres.transactions import transaction
+from gleanery.service.storage.postgres.transactions import ARRAY_TYPES, transaction
 
 T = TypeVar("T")
 # Every statement is an index seek. PostgreSQL would plan a scan for a table that is still empty,
@@ -43,7 +43,9 @@ LOCK_TIMEOUT = "lock_timeout = '10s'"
 _ISOLATION = "default_transaction_isolation = 'read committed'"
 # The driver asks the server for the description of an array type at its first use, and sets jit on
 # the connection for that.
-_DESCRIBE_ARRAYS = "SELECT $1::int8[], $2::int4[], $3::bool[], $4::bytea[], $5::text[]"
+_DESCRIBE_ARRAYS = "SELECT " + ", ".join(
+    f"${number}::{name}[]" for number, name in enumerate(ARRAY_TYPES, 1)
+)
 _BEGIN_SESSION = "BEGIN"
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 # Citus would look for shards in the catalog, and the driver's query would take seconds. A server

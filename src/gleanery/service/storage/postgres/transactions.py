@@ -42,6 +42,10 @@ UPDATE = re.compile(r"\s*UPDATE (\w+)(\s+SET\s.+)\b(WHERE\s.+)", re.DOTALL)
 _SELECT = re.compile(r"\s*(SELECT\s.+\sFROM \w+(?: LEFT JOIN \w+\s+ON\s.+)?\sWHERE\s.+)", re.DOTALL)
 NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+)")
+ARRAY_TYPES = ("int8", "int4", "int2", "bool", "bytea", "text")
+"""Types whose arrays the driver knows. At the first use of another array type, it would set jit on
+a connection, which can be another client's connection behind a pooler. A statement with another
+type is not rewritten."""
 
 
 # --- statements ----------------------------------------------------------------------------------
@@ -227,7 +231,9 @@ class PostgresTransaction:
         if (sql, scalars) not in self._array_statements:
             prepared = await self._connection.prepare(sql)
             types = [type_.name for type_ in prepared.get_parameters()]
-            self._array_statements[sql, scalars] = self._rewrite(sql, types, scalars)
+            is_known = set(types[scalars:]) <= {*ARRAY_TYPES}
+            rewritten = self._rewrite(sql, types, scalars) if is_known else None
+            self._array_statements[sql, scalars] = rewritten
         return self._array_statements[sql, scalars]
 
     def _rewrite(self, sql: str, types: Sequence[str], scalars: int) -> ArrayStatement | None:
