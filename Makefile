@@ -19,7 +19,7 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help more demo quick test extended long base container pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client reference constraints clean
+.PHONY: help more demo quick test extended long base container pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client docs constraints clean
 
 help:
 	@echo "make demo         run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -27,6 +27,7 @@ help:
 	@echo "make test         run the tests: all on SQLite, the contract of each resource on PostgreSQL, some journeys in Chromium"
 	@echo "make check        lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format       format the code"
+	@echo "make docs         write docs/reference.md and the table in docs/settings.md"
 	@echo "make extended     run the tests that make test leaves out"
 	@echo "make faults       inject the faults of docs/reliability.md; ARGS=failover injects a part"
 	@echo "make distributed  run the tests with replicas of PostgreSQL, its versions, PgBouncer and Citus; it says what it needs"
@@ -50,7 +51,6 @@ more:
 	@echo "make model         compare random histories, reviews, views and runs with a model"
 	@echo "make proxies       run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make pythons       run the client's tests on every Python from 3.11 that is installed (1.4 GB each); ARGS=3.13 chooses one"
-	@echo "make reference     update docs/reference.md and docs/settings.md"
 	@echo "make sessions      use a stored login in browsers and HTTP clients; installs them and Chromium (200 MB)"
 
 demo: $(VENV)/.runtime
@@ -257,7 +257,7 @@ format: $(VENV)/.dev
 client: $(VENV)/.dev
 	$(BIN)/python checks/sync_client.py
 
-reference: $(VENV)/.dev
+docs: $(VENV)/.dev
 	$(BIN)/python checks/reference.py > docs/reference.md
 	$(BIN)/python checks/settings_page.py docs/settings.md
 

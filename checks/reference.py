@@ -1,4 +1,4 @@
-"""Print docs/reference.md; ``make reference`` runs it."""
+"""Print docs/reference.md; ``make docs`` runs it."""
 
 from __future__ import annotations
 

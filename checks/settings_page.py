@@ -1,4 +1,4 @@
-"""Table of settings in docs/settings.md, written by ``make reference``."""
+"""Table of settings in docs/settings.md, written by ``make docs``."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def options(*path: str) -> set[str]:
 
 
 def test_the_table_of_settings_is_current() -> None:
-    assert settings_page.with_table(SETTINGS_PAGE) == SETTINGS_PAGE, "run make reference"
+    assert settings_page.with_table(SETTINGS_PAGE) == SETTINGS_PAGE, "run make docs"
 
 
 def test_every_setting_is_an_option_of_serve() -> None:

@@ -51,7 +51,7 @@ class Settings:
     """Settings of one service.
 
     Each row is an option of ``gleanery serve``, a ``GLEANERY_…`` variable and a row of
-    docs/settings.md, which ``make reference`` updates.
+    docs/settings.md, which ``make docs`` updates.
     """
 
     # Storage

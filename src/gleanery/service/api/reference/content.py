@@ -19,7 +19,7 @@ _WIDTH = 100
 _INTRODUCTION = """\
 # Reference
 
-`make reference` generates this page from the operation table. A running service shows the same at
+`make docs` generates this page from the operation table. A running service shows the same at
 `/docs`, with examples and a form to send requests, and as an OpenAPI document at `/openapi.json`.
 
 Every `/v1` route except those of signed links requires `Authorization: Bearer <token>`. Every route
