@@ -65,9 +65,9 @@ class Run:
     """Outputs of the job when it ended."""
     missing: int = 0
     removable: int = 0
+    candidates: set[str] = field(default_factory=set)
+    """What it may still remove: those were missing long enough when it ended."""
     removed: int = 0
-    after_runs: int | None = None
-    """The setting when it ended; None if it removes nothing."""
     comparison: str | None = None
     removal: str | None = None
 
@@ -168,11 +168,24 @@ class Model:
         """Review all outputs of a job."""
         for name, output in self.of_job(job).items():
             if is_approved:
+                self._compare_now(job, name, is_change=output.approved != output.value)
                 output.approved = output.value
                 self.gone_from_view.pop(Key(job, name), None)
             elif output.approved is not None:
+                self._compare_now(job, name, is_change=True)
                 output.approved = None
                 self.gone_from_view[Key(job, name)] = None
+
+    def _compare_now(self, job: str, name: str, *, is_change: bool) -> None:
+        """Compare an output that changes with all pending runs.
+
+        If a later one knows it, an earlier one no longer removes it.
+        """
+        sent, pending = self.outputs[Key(job, name)].sent, self._compared_next(job)
+        for later in pending if is_change else ():
+            for run in self.runs:
+                if run.job == job and run.number < later.number and sent >= later.start:
+                    run.candidates.discard(name)
 
     # --- ends of runs, comparisons and removals ---
 
@@ -182,15 +195,15 @@ class Model:
         if status != "complete":
             return
         self.complete[run.job] = run.number = self.complete.get(run.job, 0) + 1
-        outputs = self.of_job(run.job).values()
-        for output in outputs:
+        outputs = self.of_job(run.job)
+        for output in outputs.values():
             output.missed = output.missed + 1 if output.sent < run.start else 0
         run.outputs = len(outputs)
-        run.missing = sum(1 for output in outputs if output.missed)
+        run.missing = sum(1 for output in outputs.values() if output.missed)
         after = self.after_runs
         if after is not None and run.number - self.kept.get(run.job, 0) >= after:
-            run.after_runs = after
-            run.removable = sum(1 for output in outputs if output.missed >= after)
+            run.candidates = {name for name, output in outputs.items() if output.missed >= after}
+            run.removable = len(run.candidates)
         run.comparison = "pending"
 
     def run_steps(self, job: str) -> None:
@@ -241,20 +254,15 @@ class Model:
 
     def _removable(self, run: Run) -> list[Key]:
         """Return what the removal of a run takes: nobody has sent it since the start."""
-        assert run.after_runs is not None
-        missed = run.after_runs + self.complete[run.job] - run.number
-        return [
-            Key(run.job, name)
-            for name, output in self.of_job(run.job).items()
-            if output.missed >= missed and output.sent < run.start
-        ]
+        stored = self.of_job(run.job)
+        left = [name for name in run.candidates if name in stored]
+        return [Key(run.job, name) for name in left if stored[name].sent < run.start]
 
     def _remove(self, run: Run, key: Key) -> None:
         """Remove an output. A later run, which is still compared, cannot remove it again."""
-        output = self.outputs[key]
         for later in self._compared_next(run.job):
-            missed = output.missed - (self.complete[run.job] - later.number)
-            if later.after_runs is not None and missed >= later.after_runs:
+            if key.name in later.candidates:
+                later.candidates.discard(key.name)
                 later.removable -= 1
         self.delete(key, "missing")
         run.removed += 1
