@@ -13,6 +13,8 @@ RUN_VARIABLE = "GLEANERY_RUN_ID"
 GROUP_VARIABLE = "GLEANERY_GROUP"
 JOB_VARIABLE = "GLEANERY_JOB"
 
+IS_REST = "The run of gleanery run exec ended before this one"
+"""Message of a run that has only a part of what its program sends."""
 MAX_MESSAGE = 2000
 """Characters of a message that the service accepts."""
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
@@ -70,6 +72,11 @@ def describe_error(error: BaseException) -> str:
         text = ""
     name = type(error).__name__
     return shorten_message(f"{name}: {text}" if text else name)
+
+
+def describe_skipped(count: int) -> str:
+    """Return the message of a run that is partial because items are not valid."""
+    return f"Invalid items were left out: {count:,}"
 
 
 def shorten_message(text: str) -> str:

@@ -459,6 +459,24 @@ def test_a_program_pushes_into_its_run(
     assert (tmp_path / "variables").read_text() == "prices shop \n"
 
 
+@pytest.mark.thorough
+def test_a_program_with_invalid_items_is_partial(
+    gleanery: CommandLine, client: Client, tmp_path: Path
+) -> None:
+    """Their outputs would be missing, although the job still has them."""
+    push = ("push", "prices", write(tmp_path, lines(1) + '{"no": "URL"}\n'), "--job", "shop")
+    command = (sys.executable, "-m", "gleanery", *push, "--on-error", "skip")
+    done = execute(gleanery, "--", *command)
+    assert "ended as partial: 1 created" in done.stderr
+    assert newest(client)["message"] == "Invalid items were left out: 1"
+    for option, status in (((), "partial"), (("--status", "complete"), "complete")):
+        run_id = gleanery("run", "start", "prices", "shop").stdout.strip()
+        gleanery(*push, "--on-error", "skip", "--run", run_id)
+        for _ in range(2):  # to repeat it is harmless
+            done = gleanery("run", "finish", "prices", run_id, *option)
+            assert (done.returncode, newest(client)["status"]) == (0, status), done.stderr
+
+
 _PUSH = """
 from gleanery import Client
 

@@ -40,7 +40,7 @@ from gleanery.cli.data.started_runs import (
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.errors import Conflict, NotFound
 from gleanery.client.pushes import ItemError, PushFailed, PushReport
-from gleanery.client.runs import describe_error, run_of_environment
+from gleanery.client.runs import describe_error, describe_skipped, run_of_environment
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -280,7 +280,7 @@ class _Push:
         """Finish a run whose items are stored. The outputs of invalid items are not missing."""
         skipped = self._report.skipped
         if skipped:
-            run.finish("partial", f"Invalid items were left out: {skipped:,}")
+            run.finish("partial", describe_skipped(skipped))
         else:
             run.finish("complete")
 

@@ -27,6 +27,7 @@ from gleanery.cli.data.progress import Quiet, duration
 from gleanery.cli.data.started_runs import (
     Labels,
     StartedRun,
+    complete_status,
     describe_counts,
     describe_held,
     describe_run,
@@ -122,13 +123,13 @@ def finish(
     group: GroupName,
     run_id: RunId,
     status: Annotated[
-        Final,
+        Final | None,
         typer.Option(
             "--status",
             help="complete: it has sent all outputs that the job has now; the others of the job "
-            "are missing.",
+            "are missing. Without this option it is complete, or partial if items were rejected.",
         ),
-    ] = "complete",
+    ] = None,
     message: Annotated[
         str | None, typer.Option("--message", metavar="TEXT", help="What happened, for people.")
     ] = None,
@@ -138,7 +139,10 @@ def finish(
 ) -> None:
     """Finish a run, and print what it has stored. To repeat the command is harmless."""
     with open_client(url, token_file) as client, known_group(client, group):
-        record = client.finish_run(group, run_id, status, message)
+        reason = None
+        if status is None:
+            status, reason = complete_status(client, group, run_id)
+        record = client.finish_run(group, run_id, status, message or reason)
     if as_json:
         print_json(record)
     else:
@@ -343,8 +347,9 @@ def execute(
 ) -> None:
     """Run a command in a new run of a job, and exit with the status of the command.
 
-    The exit status 0 finishes the run as complete, any other one as failed. A command that ends
-    with 0 after Ctrl-C or SIGTERM is partial. Signals are passed on to the command.
+    The exit status 0 finishes the run as complete, any other one as failed. If the service has
+    rejected items, the run is partial. So is a command that ends with 0 after Ctrl-C or SIGTERM.
+    Signals are passed on to the command.
 
     The variables GLEANERY_RUN_ID, GLEANERY_GROUP and GLEANERY_JOB contain the run. A gleanery push
     to this group and job belongs to it. The command can finish the run itself.
@@ -369,7 +374,7 @@ def execute(
             run.fail(describe_error(error), _warn)
             raise
         try:
-            run.finish(*_outcome(status, signals.received))
+            run.finish_program(*_outcome(status, signals.received))
         except CommandFailed as failure:
             if status == 0:
                 raise

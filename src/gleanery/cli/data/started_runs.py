@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gleanery.cli.data.command import CommandFailed, UserError, join_sentences, to_failure
-from gleanery.client.errors import ClientError, Conflict
-from gleanery.client.runs import shorten_message
+from gleanery.client.errors import ClientError, Conflict, Forbidden
+from gleanery.client.runs import describe_skipped, shorten_message
 
 if TYPE_CHECKING:
     from gleanery.client import Client, RunRecord
@@ -52,6 +52,15 @@ class StartedRun:
     def run_id(self) -> str:
         return self.record.run_id
 
+    def finish_program(self, status: FinalRunStatus, message: str | None) -> None:
+        """Finish the run of a program. It is partial if the service has rejected an item."""
+        try:
+            if status == "complete":
+                status, message = complete_status(self._client, self._group, self.run_id)
+        except ClientError as error:
+            raise self._failure(error, status) from None
+        self.finish(status, message)
+
     def finish(self, status: FinalRunStatus, message: str | None = None) -> None:
         """Finish the run, unless somebody else has. Raise CommandFailed if it stays unfinished."""
         if message is not None:
@@ -88,6 +97,19 @@ class StartedRun:
         """Return how to finish the run by hand."""
         command = ["gleanery", "run", "finish", self._group, self.run_id, "--status", status]
         return f"To finish it, run: {shlex.join(command)}"
+
+
+def complete_status(client: Client, group: str, run_id: str) -> tuple[FinalRunStatus, str | None]:
+    """Return the status and the message of a run whose work has ended well.
+
+    It is partial if the service has rejected items: their outputs would be missing, although the
+    job still has them.
+    """
+    try:
+        rejected = client.get_run(group, run_id).counts.rejected
+    except Forbidden:  # the token can only write
+        rejected = 0
+    return ("partial", describe_skipped(rejected)) if rejected else ("complete", None)
 
 
 def describe_counts(record: RunRecord) -> str:

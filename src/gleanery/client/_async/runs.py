@@ -35,7 +35,8 @@ class AsyncRuns(AsyncPush):
         as failed. ``labels`` are arguments of the run, such as a country.
 
         In a program of ``gleanery run exec`` for the same group and job, it is the run of that
-        command. Then leaving it does not finish the run as complete: the command does.
+        command. Then leaving it does not finish the run as complete: the command does. If that run
+        has ended, a new run is started, which ends as partial: it is only a part of the execution.
         """
         return AsyncRun(self, group, job_id, labels)
 
@@ -145,6 +146,8 @@ class AsyncRun:
         self._record: RunRecord | None = None
         self._is_given = False
         """True if the run is that of ``gleanery run exec``, which finishes it."""
+        self._is_rest = False
+        """True if the run of ``gleanery run exec`` ended before this one started."""
         self._is_finished = False
         self._skipped = 0
         """Items that were left out, because they are not valid."""
@@ -167,14 +170,19 @@ class AsyncRun:
     async def __aenter__(self) -> Self:
         if self._record is not None:
             raise RuntimeError("A run is used once: call run() again")
-        self._record = await self._find_given()
-        self._is_given = self._record is not None
-        if self._record is None:
-            self._record = await self._client.start_run(self.group, self.job_id, self._labels)
+        given = await self._find_given()
+        self._is_given = given is not None and given.status == "running"
+        self._is_rest = given is not None and given.status != "running"
+        if self._is_given:
+            self._record = given
+            return self
+        self._record = await self._client.start_run(self.group, self.job_id, self._labels)
+        if given is not None:
+            runs.warn(f"The run {given.run_id} has ended. The run {self.run_id} ends as partial")
         return self
 
     async def _find_given(self) -> RunRecord | None:
-        """Return the run in which this program was started, if it fits and goes on.
+        """Return the run in which this program was started, if it is of this job.
 
         With a run in that run, one execution would count as two complete runs. Outputs would be
         removed too early.
@@ -186,8 +194,7 @@ class AsyncRun:
             record = await self._client.get_run(self.group, run_id)
         except (Forbidden, NotFound):  # the token can only write, or belongs to another service
             return None
-        is_usable = record.status == "running" and record.job_id == self.job_id
-        return record if is_usable else None
+        return record if record.job_id == self.job_id else None
 
     async def __aexit__(
         self,
@@ -198,7 +205,7 @@ class AsyncRun:
         if self._is_finished:
             return
         if error is None and self._skipped:
-            await self.finish("partial", f"Invalid items were left out: {self._skipped:,}")
+            await self.finish("partial", runs.describe_skipped(self._skipped))
         elif error is None and self._is_given:
             with suppress(ClientError):  # the items are stored, and only the counts are old
                 self._record = await self._client.get_run(self.group, self.run_id)
@@ -241,7 +248,12 @@ class AsyncRun:
     async def finish(
         self, status: FinalRunStatus = "complete", message: str | None = None
     ) -> RunRecord:
-        """Finish the run now, and return it with its counts. A long message is shortened."""
+        """Finish the run now, and return it with its counts. A long message is shortened.
+
+        A run is not complete if that of ``gleanery run exec`` ended before: it ends as partial.
+        """
+        if status == "complete" and self._is_rest:
+            status, message = "partial", message or runs.IS_REST
         if message is not None:
             message = runs.shorten_message(message)
         self._record = await self._client.finish_run(self.group, self.run_id, status, message)

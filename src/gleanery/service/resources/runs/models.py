@@ -124,8 +124,8 @@ class RunOut(TypedDict):
         Field(
             description="Removal of outputs that were missing in several complete runs in a row. "
             "held: it waits for a decision, because the outputs are a large share of the job. "
-            "kept: the decision was to keep them. replaced: a later run has the same outputs to "
-            "remove. null: there is nothing to remove."
+            "kept: the decision was to keep them. replaced: a later complete run counts instead. "
+            "null: there is nothing to remove."
         ),
     ]
     removable: Annotated[int, Field(description="Outputs that the removal is about.")]

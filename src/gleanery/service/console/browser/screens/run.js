@@ -76,7 +76,7 @@ const REMOVALS = {
   held: (run) => `Held: ${plural(run.removable, "output")} wait for a decision`,
   done: (run) => `${plural(run.counts.removed, "output")} removed`,
   kept: (run) => `${plural(run.removable, "output")} kept by a decision`,
-  replaced: () => "Replaced: a later run has the same outputs to remove",
+  replaced: () => "Replaced by a later complete run",
 };
 
 const Removal = ({ found: { run } }) => html`<span>${REMOVALS[run.removal]?.(run) ?? run.removal}</span>`;
