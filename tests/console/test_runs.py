@@ -255,6 +255,9 @@ def test_the_settings_of_runs_can_be_changed(console: ConsolePage, client: Clien
     settings = client.get("/v1/groups/shop").json()
     assert settings["run_timeout_minutes"] == 45
     assert settings["missing"] == {"after_runs": 3, "max_share": 0.125}
+    for screen in ("runs", "settings"):  # the form has loaded what was stored
+        console.show(f"groups/shop/{screen}")
+    expect(page.get_by_label("Remove after (complete runs)")).to_have_value("3")
     page.get_by_label("Remove after (complete runs)").fill("0")
     page.get_by_label("Ask a person above (% of the job)").fill("many")
     page.get_by_role("button", name="Save").click()
