@@ -79,6 +79,7 @@ _IN_CONTRACTS = frozenset(module for modules in CONTRACTS.values() for module in
 LONG = (
     "admin/test_backup.py",
     "admin/test_backup_output.py",
+    "admin/test_demo.py",
     "api/test_contract.py",
     "api/test_field_statistics.py",
     "api/test_files.py",
