@@ -31,6 +31,7 @@ from faults import (
 )
 from faults.environment import ROOT, Environment, open_environment
 from faults.processes import end_children_with_this_process
+from faults.programs import MissingProgram
 from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
@@ -97,7 +98,9 @@ def main() -> int:
     arguments = _parse_arguments()
     end_children_with_this_process()
     start = time.monotonic()
-    outcomes = [_inject(name) for name in arguments.faults or FAULTS]
+    must_run = bool(arguments.faults) or arguments.write
+    found = [_inject(name, must_run) for name in arguments.faults or FAULTS]
+    outcomes = [result for result in found if result is not None]
     print(results.table(outcomes))
     if arguments.write:
         minutes = (time.monotonic() - start) / 60
@@ -124,13 +127,19 @@ def _parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def _inject(name: str) -> Result:
-    """Inject one fault and return its result. An exception does not end the run."""
+def _inject(name: str, must_run: bool) -> Result | None:
+    """Inject one fault and return its result. An exception does not end the run.
+
+    Return None if the fault needs a program that is not installed, and may be left out.
+    """
     start = time.monotonic()
     try:
         with open_environment() as environment:
             result = FAULTS[name](environment)
     except Exception as error:
+        if isinstance(error, MissingProgram) and not must_run:
+            print(f"{name}: left out: {error}", file=sys.stderr, flush=True)
+            return None
         traceback.print_exc()
         result = Result(name, "not completed", f"{type(error).__name__}: {error}", False)
     verdict = "holds" if result.holds else "BROKEN"

@@ -55,7 +55,7 @@ class CitusCluster:
 def start_citus(environment: Environment, workers: int) -> CitusCluster:
     folder = programs.citus()
     if folder is None:
-        raise RuntimeError(programs.NEEDS_CITUS)
+        raise programs.MissingProgram(programs.NEEDS_CITUS)
     coordinator, *others = (
         environment.new_server(programs=folder, settings=_SETTINGS) for _ in range(workers + 1)
     )

@@ -88,7 +88,7 @@ class PgBouncer:
 def start_pgbouncer(environment: Environment, server: PostgresServer) -> PgBouncer:
     program = programs.pgbouncer()
     if program is None:
-        raise RuntimeError(programs.NEEDS_PGBOUNCER)
+        raise programs.MissingProgram(programs.NEEDS_PGBOUNCER)
     folder, log = environment.new_path("pgbouncer"), environment.new_path("log")
     pooler = PgBouncer(program, folder, log, server)
     environment.at_end(pooler.kill)

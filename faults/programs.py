@@ -16,6 +16,10 @@ NEEDS_CITUS = (
 )
 
 
+class MissingProgram(RuntimeError):
+    """A fault needs a program that is not installed."""
+
+
 def pgbouncer() -> str | None:
     """Return the path of PgBouncer; None if it is not installed."""
     return shutil.which("pgbouncer", path=_SYSTEM_PATH)
