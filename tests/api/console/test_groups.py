@@ -82,7 +82,7 @@ def test_approved_counts_follow_reviews_and_deletions(
 
 
 def test_changes_are_counted_by_day(settings: Settings, clock: Clock) -> None:
-    running = Service(settings, clock, is_prepared=True)
+    running = Service(settings, clock)
     token = running.token()
     with running.client(token=token) as client:
         client.store("group", output(1), output(2))

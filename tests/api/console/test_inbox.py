@@ -263,7 +263,7 @@ def test_the_inbox_needs_a_session(client: Client) -> None:
 
 
 def test_field_drift_is_listed(settings: Settings, clock: Clock) -> None:
-    running = Service(settings, clock, is_prepared=True)
+    running = Service(settings, clock)
     token = running.token()
     with running.client(token=token) as client:
         for missing in (0, 0, 30):
