@@ -13,7 +13,7 @@ RUN_VARIABLE = "GLEANERY_RUN_ID"
 GROUP_VARIABLE = "GLEANERY_GROUP"
 JOB_VARIABLE = "GLEANERY_JOB"
 
-IS_REST = "The run of gleanery run exec ended before this one"
+AFTER_ENDED_RUN = "The run of gleanery run exec ended before this one"
 """Message of a run that has only a part of what its program sends."""
 MAX_MESSAGE = 2000
 """Characters of a message that the service accepts."""

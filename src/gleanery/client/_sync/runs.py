@@ -147,7 +147,7 @@ class Run:
         self._record: RunRecord | None = None
         self._is_given = False
         """True if the run is that of ``gleanery run exec``, which finishes it."""
-        self._is_rest = False
+        self._follows_ended_run = False
         """True if the run of ``gleanery run exec`` ended before this one started."""
         self._is_finished = False
         self._skipped = 0
@@ -173,13 +173,14 @@ class Run:
             raise RuntimeError("A run is used once: call run() again")
         given = self._find_given()
         self._is_given = given is not None and given.status == "running"
-        self._is_rest = given is not None and given.status != "running"
+        self._follows_ended_run = given is not None and given.status != "running"
         if self._is_given:
             self._record = given
             return self
         self._record = self._client.start_run(self.group, self.job_id, self._labels)
         if given is not None:
-            runs.warn(f"The run {given.run_id} has ended. The run {self.run_id} ends as partial")
+            reason = f"The run {given.run_id} of gleanery run exec has ended"
+            runs.warn(f"{reason}, so the run {self.run_id} will end as partial")
         return self
 
     def _find_given(self) -> RunRecord | None:
@@ -251,8 +252,8 @@ class Run:
 
         A run is not complete if that of ``gleanery run exec`` ended before: it ends as partial.
         """
-        if status == "complete" and self._is_rest:
-            status, message = "partial", message or runs.IS_REST
+        if status == "complete" and self._follows_ended_run:
+            status, message = "partial", message or runs.AFTER_ENDED_RUN
         if message is not None:
             message = runs.shorten_message(message)
         self._record = self._client.finish_run(self.group, self.run_id, status, message)

@@ -99,7 +99,7 @@ _NOT_DECIDED = {
     "missing",
     "pending": f"{_NOT_HELD}: its missing outputs are being removed",
     "done": f"{_NOT_HELD}: its missing outputs are removed",
-    "replaced": "A later complete run has replaced it: if that one is held, decide about it",
+    "replaced": "A later complete run has replaced this removal: if that is held, decide there",
 }
 """Why there is nothing to decide, for each other state of a removal."""
 
