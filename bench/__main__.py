@@ -26,6 +26,7 @@ from bench import (
     results,
     runs,
     scrapy_items,
+    webhooks,
 )
 from bench.environment import ROOT, Environment, open_environment
 from bench.load_generator import LOAD_CORE
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "start": process.measure_startup,
     "ingest": ingest.measure,
     "runs": runs.measure,
+    "webhooks": webhooks.measure,
     "history": history.measure,
     "commits": commits.measure,
     "files": files.measure,

@@ -115,7 +115,8 @@ def create_token(
     source: Path | None = None,
     organization: str = "bench",
 ) -> str:
-    scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write"
+    scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write,"
+    scopes += "webhooks:read,webhooks:write"
     command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", organization]
     command += ["--scopes", scopes, *_storage_options(data, database)]
     variables = {**os.environ, **_path_variables(source)}

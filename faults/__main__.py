@@ -28,6 +28,7 @@ from faults import (
     slow_readers,
     tls,
     views,
+    webhooks,
 )
 from faults.environment import ROOT, Environment, open_environment
 from faults.processes import end_children_with_this_process
@@ -37,6 +38,7 @@ from faults.results import Result
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
 _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend less on the timing
 _LEASE_ROUNDS = _CLIENT_ROUNDS = _VIEW_ROUNDS = max(1, ROUNDS // 4)
+_WEBHOOKS = {"rounds": _FEWER_ROUNDS, "causes": 200}  # 2,000 causes make 100,000 deliveries
 _SLOW_READERS = {"readers": 120, "seconds": 45}  # longer than a page waits for memory
 _STOPPED_SECONDS = 20
 _CRLF_SECONDS = 30
@@ -68,6 +70,10 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "views-postgres": partial(views.kill_service, engine="PostgreSQL", rounds=_VIEW_ROUNDS),
     "runs-sqlite": partial(runs.kill_service, engine="SQLite", rounds=_LEASE_ROUNDS),
     "runs-postgres": partial(runs.kill_service, engine="PostgreSQL", rounds=_LEASE_ROUNDS),
+    **{
+        name: partial(webhooks.deliver, deploy=deploy, **_WEBHOOKS)
+        for name, deploy in deployments.OF_WEBHOOKS.items()
+    },
     **{
         f"{task.name}-{engine}": partial(
             client_kill.kill_during, task=task, engine=name, rounds=_CLIENT_ROUNDS

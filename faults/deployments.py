@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from faults.citus import start_citus
 from faults.environment import Environment
 from faults.pgbouncer import start_pgbouncer
-from faults.postgres_server import PostgresServer
+from faults.processes import wait_until
 from faults.replication import ReplicatedServers
-from faults.service import Service
+from faults.service import Service, create_token
 
 _NODE_OPTIONS = ("--workers", "2", "--pool-size", "5")
 _MAX_SECONDS_DOWN = 0.5
@@ -28,19 +31,30 @@ class Part(Protocol):
     def start(self) -> None: ...
 
 
+class Storage(Protocol):
+    """A database whose files can be checked."""
+
+    def integrity_errors(self) -> str: ...
+
+
 @dataclass
 class Deployment:
     """Nodes and what they depend on."""
 
     title: str
-    database: str
-    """URL for the commands of an operator."""
+    database: str | None
+    """URL for the commands of an operator; None for the SQLite file of the only node."""
     nodes: Sequence[Service]
     kills: dict[str, Callable[[], None]]
     """What is killed, by its name; each of them leaves everything running."""
-    servers: Callable[[], Sequence[PostgresServer]]
+    servers: Callable[[], Sequence[Storage]]
     check: Callable[[], object] = lambda: None
     """Raises an exception if the load does not use every part."""
+
+    def create_token(self, organization: str) -> str:
+        if self.database is None:
+            return self.nodes[0].create_token(organization)
+        return create_token(("--database", self.database), organization)
 
     def integrity_errors(self) -> str:
         """Stop all servers. Return what is wrong with their files; empty if nothing is."""
@@ -61,6 +75,23 @@ def _restarts(parts: Sequence[Part]) -> Callable[[], None]:
 
 def _start_nodes(environment: Environment, database: str, *options: str) -> list[Service]:
     return [environment.start_service(database, *_NODE_OPTIONS, *options) for _ in range(2)]
+
+
+def one_node(environment: Environment, engine: str) -> Deployment:
+    server = environment.start_server() if engine == "PostgreSQL" else None
+    database = server.url() if server else None
+    service = environment.start_service(database, "--workers", "2")
+    kills = {"a worker": lambda: _kill_worker(service), "the service": _restarts([service])}
+    if server:
+        kills["PostgreSQL"] = _restarts([server])
+    title = f"one node with two workers on {engine}"
+    return Deployment(title, database, [service], kills, lambda: [server or service])
+
+
+def _kill_worker(service: Service) -> None:
+    """Kill one of the workers. The supervisor starts another one."""
+    wait_until(lambda: len(service.workers()) == 2)
+    os.kill(random.choice(service.workers()), signal.SIGKILL)
 
 
 def nodes(environment: Environment) -> Deployment:
@@ -115,3 +146,9 @@ def citus(environment: Environment) -> Deployment:
 
 
 ALL = {"nodes": nodes, "pooler": pooler, "replicas": replicas, "citus": citus}
+OF_WEBHOOKS: dict[str, Callable[[Environment], Deployment]] = {
+    "webhooks-sqlite": partial(one_node, engine="SQLite"),
+    "webhooks-postgres": partial(one_node, engine="PostgreSQL"),
+    "webhooks-nodes": nodes,
+    "webhooks-pooler": pooler,
+}

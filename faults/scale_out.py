@@ -17,7 +17,6 @@ from faults.environment import Environment
 from faults.organizations import Organization
 from faults.results import Result
 from faults.review_load import Findings, Size, Workload, run_workload
-from faults.service import create_token
 from faults.workload import vary_timing
 
 Kill = tuple[str, Callable[[], None]]
@@ -79,8 +78,7 @@ def _describe(deployment: Deployment, rounds: int, killed: Counter[str]) -> str:
 
 def _create_organizations(deployment: Deployment) -> list[Organization]:
     names = [f"organization-{number}" for number in range(_ORGANIZATIONS)]
-    storage = ("--database", deployment.database)
-    return [Organization(name, create_token(storage, name), deployment.nodes) for name in names]
+    return [Organization(name, deployment.create_token(name), deployment.nodes) for name in names]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from gleanery.service.foundation.security.tokens import SCOPES
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 CLIENT_TIMEOUT = 60  # seconds; a request that takes longer counts as hanging
 _NO_TLS = False  # loopback has no TLS; loading the certificates would take longer than a request
-_OPTIONS = ("--log-level", "warning", "--sweep-seconds", "2")
+_OPTIONS = ("--log-level", "warning", "--sweep-seconds", "2", "--webhook-allow", "127.0.0.1")
 
 
 def _command_line(pid: str) -> str:

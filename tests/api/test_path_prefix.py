@@ -155,6 +155,7 @@ def request_of(operation: Operation, names: Names) -> tuple[str, dict[str, Any]]
         "id": names["file"],
         "review_id": names["review"],
         "run_id": names["run"],
+        "webhook_id": names["webhook"],
     }
     path = re.sub(r"\{(\w+)\}", lambda found: values[found[1]], operation.path)
     known = {"limit": 1, "source_url": names["source"], "etag": names["etag"], "history": "true"}

@@ -45,7 +45,8 @@ def filled(client: Client) -> Client:
 
 @pytest.mark.parametrize("operation", API_OPERATIONS, ids=lambda operation: operation.name)
 def test_every_operation_rejects_an_unknown_parameter(filled: Client, operation: Operation) -> None:
-    ids = dict.fromkeys(("output_id", "id", "lease_id", "review_id", "run_id"), FILE_ID)
+    names = ("output_id", "id", "lease_id", "review_id", "run_id", "webhook_id", "delivery_id")
+    ids = dict.fromkeys(names, FILE_ID)
     path = operation.path.format(group_id="group", job_id="j", file_name="outputs.jsonl", **ids)
     headers = {"Content-Type": "application/json"}
     body = b"[]" if operation.body is not None else None

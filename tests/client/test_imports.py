@@ -13,6 +13,7 @@ from tests.support.process import environment
 
 _SLOW = {
     "asyncio",
+    "click",
     "dataclasses",
     "email",
     "httpx2",
@@ -21,9 +22,7 @@ _SLOW = {
     "logging",
     "msgspec",
     "pathlib",
-    "rich",
     "ssl",
-    "typer",
 }
 
 

@@ -167,6 +167,7 @@ ABOUT: dict[str, Any] = {
     "format": "csv",
     "dry_run": True,
     "settings": ["display_name", "retain_days"],
+    "webhook_id": "9d2c6b1e4f7a4c3d8e5f60718293a4b5",
 }
 
 
@@ -199,6 +200,8 @@ def test_each_action_is_a_sentence(service: Service, console: ConsolePage, token
         "Anna previewed an import of 2 records of shop.example and 1 other domain as CSV"
         in sentences
     )
+    assert "Anna rotated the secret of webhook 9d2c6b1e" in sentences
+    assert "Anna sent an event again to webhook 9d2c6b1e" in sentences
     assert [text for text in sentences if "_" in text or "undefined" in text] == []
     options = (
         console.page.get_by_label("Action")

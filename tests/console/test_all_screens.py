@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.support.console import NARROW, WIDE, ConsolePage, console_page
 from tests.support.console_data import route_of, screen_patterns, store_sample
+from tests.support.console_webhooks import ALLOWED
 from tests.support.outputs import output
 from tests.support.prefix_proxy import open_prefix_proxy
 from tests.support.service import Client, Service
@@ -202,7 +203,7 @@ def prefixed(
     fresh = fresh_settings("sqlite", request, tmp_path_factory.mktemp("prefixed"))
     with open_prefix_proxy("/data") as proxy, ThreadPoolExecutor(1) as thread:
         url = f"http://127.0.0.1:{proxy.server_port}/data"
-        settings = replace(fresh, base_url=url, behind_proxy=True)
+        settings = replace(fresh, base_url=url, behind_proxy=True, webhook_allow=ALLOWED)
         service = thread.submit(Service, settings).result()
         proxy.target = service.settings.port
         yield url, stored_sample(service)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import deployments, programs, scale_out
+from faults import deployments, programs, scale_out, webhooks
 from faults.environment import Environment, open_environment
 
 pytestmark = pytest.mark.extended
@@ -16,6 +16,7 @@ NEEDS = {
     "citus": pytest.mark.skipif(not programs.citus(), reason=programs.NEEDS_CITUS),
 }
 DEPLOYMENTS = [pytest.param(name, marks=NEEDS.get(name, ())) for name in deployments.ALL]
+WITH_POOLER = pytest.param("webhooks-pooler", marks=NEEDS["pooler"])
 
 
 @pytest.fixture
@@ -27,6 +28,13 @@ def made() -> Iterator[Environment]:
 @pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_every_reader_is_exact_while_parts_are_killed(made: Environment, name: str) -> None:
     result = scale_out.kill_parts(made, deployments.ALL[name], rounds=4)
+    print(result.outcome)
+    assert result.holds, result.outcome
+
+
+@pytest.mark.parametrize("name", ["webhooks-nodes", WITH_POOLER])
+def test_events_reach_every_endpoint_that_responds(made: Environment, name: str) -> None:
+    result = webhooks.deliver(made, deployments.OF_WEBHOOKS[name], rounds=4, causes=20)
     print(result.outcome)
     assert result.holds, result.outcome
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from typer import Context
-from typer.main import get_group
+from click import Command, Context, Group
 
 from checks import settings_page
 from gleanery import __version__
@@ -41,8 +40,9 @@ COMMANDS_PAGE = (DOCS / "command-line.md").read_text()
 
 
 def options(*path: str) -> set[str]:
-    command = get_group(app)
+    command: Command = app
     for name in path:
+        assert isinstance(command, Group)
         _, command, _ = command.resolve_command(Context(command), [name])
     return {option for parameter in command.params for option in parameter.opts if "--" in option}
 

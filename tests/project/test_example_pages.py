@@ -62,11 +62,12 @@ def test_make_examples_runs_these_tests() -> None:
 
 
 def test_the_code_on_a_page_is_that_of_the_example() -> None:
-    """The pages about schedulers show parts of files in examples/."""
+    """The pages about schedulers and webhooks show parts of files in examples/."""
     for page, file in (
         ("schedule-with-airflow.md", "airflow_dag.py"),
         ("schedule-with-dagster.md", "dagster_definitions.py"),
         ("schedule-with-cron.md", "daily.sh"),
+        ("react-to-changes.md", "webhook_receiver.py"),
     ):
         text = (ROOT / _HOW_TO / page).read_text()
         [shown] = re.findall(r"^```(?:python|sh)\n(.*?)^```", text, re.M | re.S)

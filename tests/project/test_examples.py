@@ -30,6 +30,7 @@ _DLT_GUIDE = "docs/how-to/sync-into-a-warehouse-with-dlt.md"
 _EXPORT_GUIDE = "docs/how-to/export-a-group.md"
 _PLAYWRIGHT_GUIDE = "docs/how-to/scrape-with-playwright.md"
 _LEASE_GUIDE = "docs/how-to/share-a-login-between-workers.md"
+_WEBHOOK_GUIDE = "docs/how-to/react-to-changes.md"
 PAGES = (
     "README.md",
     "docs/tutorial.md",
@@ -47,6 +48,7 @@ PAGES = (
     _EXPORT_GUIDE,
     _LEASE_GUIDE,
     _CLIENT_GUIDE,
+    _WEBHOOK_GUIDE,
 )
 """Pages whose commands are run in their order, beside a service of their own."""
 _WITH_FRAMEWORKS = (
@@ -61,6 +63,7 @@ _SCRIPTS = {
     _CLIENT_GUIDE: "cookies.py",
     _DLT_GUIDE: "load_prices.py",
     _LEASE_GUIDE: "worker.py",
+    _WEBHOOK_GUIDE: "webhook_receiver.py",
 }
 
 pytestmark = [
@@ -80,7 +83,8 @@ def run(commands: list[str], folder: Path, **variables: str) -> list[str]:
         else command
         for command in commands
     ]
-    script = "\n".join(f"{command}\nprintf '\\0'" for command in shown)
+    end_programs = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"
+    script = end_programs + "\n".join(f"{command}\nprintf '\\0'" for command in shown)
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script],
         cwd=folder,
@@ -135,6 +139,8 @@ def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> Non
     port = str(free_port())
     text = (ROOT / page).read_text().replace(":8000", f":{port}")
     text = text.replace("http://127.0.0.1:8080", shop_url)
+    if page == _WEBHOOK_GUIDE:
+        text = text.replace("5000", str(free_port()))
     if page == _PLAYWRIGHT_GUIDE:
         launch = f'launch(executable_path="{chromium_path()}", args=["--no-sandbox"])'
         text = text.replace("launch()", launch)
@@ -144,7 +150,8 @@ def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> Non
     text = text.split("## Use it")[-1]  # the README starts with the demo, which has its own tests
     chosen = [example for example in examples(text) if not _NOT_RUN.match(example.command)]
     data = str(folder / "gleanery-data")
-    with Running("serve", "--data", data, "--port", port) as running:
+    allow = ("--webhook-allow", "127.0.0.1") if page == _WEBHOOK_GUIDE else ()
+    with Running("serve", "--data", data, "--port", port, *allow) as running:
         running.wait_ready(f"http://127.0.0.1:{port}")
         scopes = ",".join(SCOPES)
         made = gleanery(

@@ -10,6 +10,7 @@ from faults import (
     client_kill,
     crlf_connections,
     database_outage,
+    deployments,
     disk_full,
     disks,
     failover,
@@ -22,6 +23,7 @@ from faults import (
     slow_readers,
     tls,
     views,
+    webhooks,
 )
 from faults.environment import Environment, open_environment
 from faults.results import Result
@@ -77,6 +79,21 @@ def test_a_session_has_one_holder_while_the_service_is_killed(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_is_exact_while_the_service_is_killed(made: Environment, engine: str) -> None:
     assert holds(runs.kill_service(made, engine, rounds=2))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", ["webhooks-sqlite", "webhooks-postgres"])
+def test_events_reach_every_endpoint_that_responds(made: Environment, name: str) -> None:
+    assert holds(webhooks.deliver(made, deployments.OF_WEBHOOKS[name], rounds=2, causes=20))
+
+
+@pytest.mark.extended
+def test_an_event_that_is_lost_is_noticed(made: Environment) -> None:
+    """Tests the check of the test above."""
+    deploy = deployments.OF_WEBHOOKS["webhooks-sqlite"]
+    result = webhooks.deliver(made, deploy, rounds=0, causes=0, damaged=True)
+    assert not result.holds
+    assert " 1 lost, " in result.outcome
 
 
 @pytest.mark.extended

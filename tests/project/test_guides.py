@@ -89,6 +89,7 @@ RUNS = {
     "container": Run((Part("run-in-a-container.md"),), is_under_systemd=False),
     "scaling out": Run((ON_POSTGRES, Part(SCALE_OUT))),
     "workers": Run((Part("run-several-workers-and-nodes.md"),)),
+    "webhooks": Run((Part("send-webhooks.md"),)),
     "redis": Run((Part("limit-rates-with-redis.md"),), ("redis-server", "redis-cli")),
     "backup of SQLite": Run((Part("back-up-and-restore.md", ("SQLite",)),)),
     "backup of PostgreSQL": Run(

@@ -422,6 +422,24 @@ def test_a_cancelled_write_is_stored_completely_or_not_at_all(empty: Settings) -
     with_database(empty, work)
 
 
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_only_the_transaction_that_says_so_does_not_wait_for_the_disk(empty: Settings) -> None:
+    setting = "SELECT current_setting('synchronous_commit')"
+
+    async def read(transaction: Transaction) -> str:
+        return str((await transaction.fetch(setting))[0][0])
+
+    async def unflushed(transaction: Transaction) -> str:
+        await transaction.commit_unflushed()
+        return await read(transaction)
+
+    async def work(database: Engine) -> list[str]:
+        await database.migrate()
+        return [await database.write(one) for one in (read, unflushed, read)]
+
+    assert with_database(empty, work) == ["on", "off", "on"]
+
+
 # --- failure ------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,8 @@ NAMES = {
     "path lease_id": "lease",
     "path review_id": "review",
     "path run_id": "run",
+    "path webhook_id": "webhook",
+    "path delivery_id": "delivery",
     "query job_id": "job",
     "query run_id": "run",
     "query url": "url",
@@ -56,6 +58,7 @@ NAMES = {
     "get_local_storage query cursor": "entry number",
     "get_latest_reviews query cursor": "review number",
     "get_runs query cursor": "run number",
+    "get_deliveries query cursor": "delivery number",
     "get_outputs query cursor": "place",
     "get_changes query cursor": "place",
     "get_history query cursor": "place",
@@ -100,6 +103,7 @@ NO_NAMES: dict[str, Any] = {
     "query filename": None,
     "query seed": "a seed",
     "query size": None,
+    "query event": None,
     "query expires": None,  # a date, part of a signed link
     "query valid_seconds": None,
     "get_audit query cursor": None,  # a date
@@ -158,6 +162,13 @@ NO_NAMES: dict[str, Any] = {
     "body state": None,
     "body replace": None,
     "body release": None,
+    **{
+        f"{name} body url": "https://receiver.invalid/"
+        for name in ("create_webhook", "set_webhook")
+    },
+    "body events": ["test"],
+    "body groups": None,  # they may not exist
+    "body description": None,
 }
 WHOLE_LINKS = ("get_blob", "get_signed_export")  # a complete signed link is the permission
 V1 = [operation for operation in OPERATIONS if operation.path.startswith("/v1/")]

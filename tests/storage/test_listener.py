@@ -97,3 +97,19 @@ def test_a_cancelled_request_leaves_no_connection_that_does_not_listen(
         await listening.close()
 
     asyncio.run(use())
+
+
+def test_a_watch_learns_of_a_new_connection(url: str) -> None:
+    """Nobody has told it what happened before the connection listened."""
+
+    async def use() -> None:
+        listening = Listener(url)
+        async with listening.watch() as watch:
+            await listening.close()
+            watch.take()
+            await listening.connect()
+            assert await watch.wait(TIMEOUT_SECONDS)
+            assert watch.take() is None
+        await listening.close()
+
+    asyncio.run(use())

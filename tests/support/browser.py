@@ -6,11 +6,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.support.console_webhooks import ALLOWED
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
 
@@ -47,7 +49,8 @@ def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """One engine: the browser does not notice it, and the API tests run on both."""
-    running = Service(fresh_settings("sqlite", request, tmp_path_factory.mktemp("service")))
+    fresh = fresh_settings("sqlite", request, tmp_path_factory.mktemp("service"))
+    running = Service(replace(fresh, webhook_allow=ALLOWED))
     running.token()  # creates tokens for all tests, which needs an event loop too
     yield running
     running.stop()

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from gleanery.service.console import assets
 from tests.support.console_runs import send_run
+from tests.support.console_webhooks import store_webhooks
 from tests.support.service import Client
 
 _PIXEL = base64.b64decode(
@@ -53,7 +54,8 @@ def store_sample(client: Client) -> dict[str, str]:
     _store_sessions(client)
     client.store("shop", _product("daily", 1, file, price=1.25))  # so that the job waits again
     names = {"group": "shop", "job": "daily", "output": output_id, "run": run_id}
-    return names | {"domain": "shop.example"}
+    webhook_id = store_webhooks(client, description="Warehouse", groups=["shop"])
+    return names | {"domain": "shop.example", "webhook": webhook_id}
 
 
 def _store_runs(client: Client, file: str) -> str:

@@ -186,6 +186,7 @@ _UNDO = {
                 PRIMARY KEY (organization_id, group_id, job_id, identity));
         """,
     ),
+    "webhooks": _Undo({}, "webhooks webhook_secrets webhook_deliveries webhook_positions"),
 }
 
 

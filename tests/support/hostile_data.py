@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from tests.support.console import ConsoleClient
 from tests.support.console_runs import send_run
+from tests.support.console_webhooks import answered_webhook
+from tests.support.receiver import Answer, receiver
 from tests.support.service import Client
 
 RUN = "window.hacked=1"
@@ -81,7 +83,7 @@ def store_hostile(client: Client, console: ConsoleClient) -> tuple[dict[str, str
     name = {"name": MARKUP, "scopes": ["outputs:read"], "days": None}
     _send(console, "/console/api/tokens", name)
     names = {"group": GROUP, "job": JOB, "output": ids[0], "run": run_id}
-    return names | {"domain": "evil.example"}, ids
+    return names | {"domain": "evil.example", "webhook": _store_webhooks(client)}, ids
 
 
 def _store_runs(client: Client, outputs: list[dict[str, Any]]) -> str:
@@ -94,6 +96,16 @@ def _store_runs(client: Client, outputs: list[dict[str, Any]]) -> str:
     held = send_run(client, group, job, [], message=f"{MARKUP}\u202e\x7f", labels=labels)
     assert held["removal"] == "held"
     return str(held["run_id"])
+
+
+def _store_webhooks(client: Client) -> str:
+    """Stores webhooks of which one is disabled. Returns the id of the other one."""
+    members = {"description": f"{MARKUP}\u202e", "groups": [GROUP, JOB]}
+    body = f"{MARKUP}<script>{RUN}</script>\u202e\x7f".encode()
+    with receiver() as made:
+        webhook_id = answered_webhook(client, made, Answer(500, body), **members)
+        answered_webhook(client, made, Answer(410, body), **members)
+    return webhook_id
 
 
 def _upload(client: Client) -> str:

@@ -53,6 +53,7 @@ CONTRACTS = {
         "api/test_session_versions.py",
         "api/test_sessions.py",
     ),
+    "webhooks": ("api/test_webhooks.py", "api/test_webhook_retries.py"),
     "tokens": ("security/test_tokens.py", "cli/test_organizations.py"),
     "audit": ("api/test_audit.py",),
     "console": (

@@ -32,9 +32,12 @@ def unused_names() -> Names:
         "lease": secrets.token_hex(16),
         "review": secrets.token_hex(16),
         "run": secrets.token_hex(16),
+        "webhook": secrets.token_hex(16),
+        "delivery": f"msg_{secrets.token_hex(16)}",
         "group number": 10**9,
         "review number": 10**9,
         "run number": 10**9,
+        "delivery number": 10**9,
         "job number": 10**9,
         "place": 2**51,
         "source": f"https://{tag}.example/file",
@@ -119,6 +122,18 @@ def create_one_of_everything(client: Client) -> Names:
     client.post(f"/v1/outputs/{group}", json=[changed])  # the run keeps what it has sent
     newest = client.get(f"/v1/runs/{group}", params={"limit": 1}).json()
     names["run number"] = newest["metadata"]["next_cursor"]
+    _create_webhook(client, names)
     first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
     names["job number"] = first_job["metadata"]["next_cursor"]
     return names
+
+
+def _create_webhook(client: Client, names: Names) -> None:
+    """Creates a webhook whose address does not exist, with two deliveries."""
+    settings = {"url": "https://receiver.invalid/", "events": ["test"]}
+    names["webhook"] = client.post("/v1/webhooks", json=settings).json()["id"]
+    path = f"/v1/webhooks/{names['webhook']}"
+    for _ in range(2):
+        names["delivery"] = client.post(f"{path}/test").json()["delivery_id"]
+    newest = client.get(f"{path}/deliveries", params={"limit": 1}).json()
+    names["delivery number"] = newest["metadata"]["next_cursor"]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Invalid,
         InvalidResponse,
         InvalidState,
+        InvalidWebhook,
         LeaseLost,
         NotConfigured,
         NotFound,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
         Creation,
         DeletedOutput,
         Deletion,
+        Delivery,
+        DeliveryAttempt,
         Drift,
         ExportLink,
         FieldChange,
@@ -71,6 +74,8 @@ if TYPE_CHECKING:
         StoredFile,
         Update,
         Version,
+        Webhook,
+        WebhookWithSecret,
     )
     from gleanery.client.pages import RecordList
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
@@ -86,6 +91,7 @@ if TYPE_CHECKING:
         WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
+    from gleanery.client.webhooks import WebhookEvent
     from gleanery.tables import ExportError, ExportFailed, ExportReport, InvalidExport
 
 _MODULES = {
@@ -112,6 +118,7 @@ _MODULES = {
         "Invalid",
         "InvalidResponse",
         "InvalidState",
+        "InvalidWebhook",
         "LeaseLost",
         "NotConfigured",
         "NotFound",
@@ -129,6 +136,8 @@ _MODULES = {
         "Creation",
         "DeletedOutput",
         "Deletion",
+        "Delivery",
+        "DeliveryAttempt",
         "Drift",
         "ExportLink",
         "FieldChange",
@@ -150,6 +159,8 @@ _MODULES = {
         "StoredFile",
         "Update",
         "Version",
+        "Webhook",
+        "WebhookWithSecret",
     ],
     "gleanery.client.pages": ["RecordList"],
     "gleanery.client.pushes": ["ItemError", "PushFailed", "PushReport"],
@@ -165,6 +176,7 @@ _MODULES = {
         "WriteCounts",
     ],
     "gleanery.client.sync": ["SyncBatch", "SyncState"],
+    "gleanery.client.webhooks": ["WebhookEvent"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -189,6 +201,8 @@ __all__ = [
     "CursorExpired",
     "DeletedOutput",
     "Deletion",
+    "Delivery",
+    "DeliveryAttempt",
     "Drift",
     "ErrorDetail",
     "ExportError",
@@ -209,6 +223,7 @@ __all__ = [
     "InvalidExport",
     "InvalidResponse",
     "InvalidState",
+    "InvalidWebhook",
     "ItemError",
     "Job",
     "Lease",
@@ -248,6 +263,9 @@ __all__ = [
     "Unavailable",
     "Update",
     "Version",
+    "Webhook",
+    "WebhookEvent",
+    "WebhookWithSecret",
     "WriteCounts",
 ]
 

@@ -19,9 +19,15 @@ class NotConfigured(ClientError):
 class ConnectionFailed(ClientError):
     """The service was not reached, or the connection broke."""
 
+    was_connected = True
+    """False if there was no connection: nothing of the request was sent."""
+
 
 class TimedOut(ClientError):
     """The service did not respond in time."""
+
+    was_connected = True
+    """False if there was no connection: nothing of the request was sent."""
 
 
 class InvalidResponse(ClientError):
@@ -38,6 +44,10 @@ class InvalidState(ClientError):
 
 class LeaseLost(ClientError):
     """The lease of a session has ended, so another holder may use the session."""
+
+
+class InvalidWebhook(ClientError):
+    """The request that a receiver has got is not one that the service has sent just now."""
 
 
 class ErrorDetail(NamedTuple):

@@ -12,7 +12,7 @@ from gleanery.client.responses import Response, decode, next_cursor
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from gleanery.client.models import Change, Output, RunRecord, Version
+    from gleanery.client.models import Change, Delivery, Output, RunRecord, Version
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -98,6 +98,22 @@ class RunPages:
 
         page = decode(response, RawRunPage)
         return Page(page.runs, page.metadata.next_cursor)
+
+
+class DeliveryPages:
+    """Pages of deliveries."""
+
+    def read(self, response: Response) -> Page[Delivery]:
+        from gleanery.client.models import DeliveryPage
+
+        page = decode(response, DeliveryPage)
+        return Page(page.deliveries, page.metadata.next_cursor)
+
+    def read_raw(self, response: Response) -> Page[Raw]:
+        from gleanery.client.models import RawDeliveryPage
+
+        page = decode(response, RawDeliveryPage)
+        return Page(page.deliveries, page.metadata.next_cursor)
 
 
 class ChangePages:

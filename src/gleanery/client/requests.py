@@ -24,6 +24,7 @@ class Request:
         "body",
         "extra_seconds",
         "headers",
+        "is_repeatable",
         "is_retried",
         "max_timeout",
         "method",
@@ -42,6 +43,7 @@ class Request:
         *,
         extra_seconds: float = 0,
         is_retried: bool = True,
+        is_repeatable: bool = True,
         max_timeout: float | None = None,
     ) -> None:
         self.method = method
@@ -52,6 +54,9 @@ class Request:
         self.extra_seconds = extra_seconds
         """Time that the service may wait on purpose before it responds."""
         self.is_retried = is_retried
+        self.is_repeatable = is_repeatable
+        """False if the service must not execute it twice: then only a request that it has not
+        executed is retried."""
         self.max_timeout = max_timeout
         """Longest timeout in seconds, if a late response is worth nothing."""
         self.retries = 0

@@ -6,6 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from gleanery.client.errors import ApiError, ClientError, ConnectionFailed, TimedOut, UnexpectedPage
+from gleanery.client.requests import Request
 from gleanery.client.responses import Response, retry_after, to_error
 
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
@@ -18,6 +19,23 @@ def is_temporary(failure: Response | ClientError) -> bool:
     if isinstance(failure, Response | ApiError):
         return failure.status in _TEMPORARY
     return isinstance(failure, ConnectionFailed | TimedOut | UnexpectedPage)
+
+
+def may_repeat(request: Request, failure: Response | ClientError) -> bool:
+    """Return True if nothing is done twice when the request is sent again."""
+    if not request.is_retried:
+        return False
+    return request.is_repeatable or _is_unexecuted(failure)
+
+
+def _is_unexecuted(failure: Response | ClientError) -> bool:
+    """Return True if the service has surely not executed the request.
+
+    A proxy can respond with 502, 503 or 504 to a request that the service has executed.
+    """
+    if isinstance(failure, ConnectionFailed | TimedOut):
+        return not failure.was_connected
+    return isinstance(failure, Response | ApiError) and failure.status == 429
 
 
 def as_error(failure: Response | ClientError, attempts: int, path: str) -> ClientError:

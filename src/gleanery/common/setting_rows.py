@@ -136,6 +136,15 @@ def _is_redis_url(text: str) -> bool:
     return text.startswith(("redis://", "rediss://"))
 
 
+def _is_target(text: str) -> bool:
+    """Check for a network, an address or the name of a host."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return _ORIGIN_HOST.fullmatch(text.lower()) is not None
+    return True
+
+
 POSITIVE = at_least(1)
 NOT_NEGATIVE = at_least(0)
 FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "a folder, not a file")
@@ -144,6 +153,10 @@ POSTGRES_URL = Check(_is_postgres_url, "a URL that starts with postgresql://")
 REPLICA_URLS = Check(
     lambda urls: all(map(_is_replica_url, urls)),
     "a URL that starts with postgresql://, with one host",
+)
+TARGETS = Check(
+    lambda targets: all(map(_is_target, targets)),
+    "the name of a host, an address, or a network such as 10.1.0.0/16 without other bits",
 )
 BASE_URL = Check(_is_base_url, "an http or https URL in ASCII, without query and fragment")
 ENDPOINT_URL = Check(_is_endpoint_url, "an http or https URL in ASCII, without path and query")

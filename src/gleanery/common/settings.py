@@ -29,6 +29,7 @@ from gleanery.common.setting_rows import (
     RATE_LIMIT,
     REDIS_URL,
     REPLICA_URLS,
+    TARGETS,
     Setting,
     above,
     at_least,
@@ -140,6 +141,15 @@ class Settings:
         "repeated; in the variable, origins are separated by spaces. No origin may send cookies.",
         ORIGINS,
         default_text="none",
+    )
+    webhook_allow: tuple[str, ...] = setting(
+        (),
+        "Host, address or network inside the operator's network to which webhooks may send events, "
+        "with http as well, such as receiver.internal or 10.1.0.0/16. It holds for all "
+        "organizations. The option can be repeated; in the variable, values are separated by "
+        "spaces.",
+        TARGETS,
+        default_text="none: only public addresses, with https",
     )
 
     # Connections

@@ -48,6 +48,9 @@ from gleanery.service.resources.runs.changing import RunWork
 from gleanery.service.resources.sessions import operations as sessions
 from gleanery.service.resources.system import operations as system
 from gleanery.service.resources.system.metrics import observe_service
+from gleanery.service.resources.webhooks import operations as webhooks
+from gleanery.service.resources.webhooks.dispatcher import Dispatcher
+from gleanery.service.resources.webhooks.targets import Targets
 from gleanery.service.storage import metadata
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.engines import create_engine
@@ -70,6 +73,7 @@ RESOURCES = (
     reviews.RESOURCE,
     files.RESOURCE,
     sessions.RESOURCE,
+    webhooks.RESOURCE,
     audit.RESOURCE,
     access.RESOURCE,
     system.RESOURCE,
@@ -106,6 +110,7 @@ def build_app(
     authenticator = TokenAuthenticator(
         database, settings.token_cache_seconds, clock, token_use, cookie_name
     )
+    targets = Targets(settings.webhook_allow)
     services = Services(
         settings=settings,
         clock=clock,
@@ -128,12 +133,14 @@ def build_app(
         rate_limiter=_create_rate_limiter(settings),
         resources={
             Description: Description(RESOURCES, settings),
+            Dispatcher: Dispatcher(database, vault, targets, settings.address, clock),
             FileLinks: FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
             LargeBatches: LargeBatches(),
             ReadAuditor: ReadAuditor(),
             RunWork: RunWork(clock),
             SchemaValidator: SchemaValidator(),
             TableExports: TableExports(settings.data, settings.max_export_bytes),
+            Targets: targets,
             TokenAuthenticator: authenticator,
             TokenUse: token_use,
         },
@@ -230,6 +237,7 @@ class App:
         if security_warning := await database.security_warning():
             _log.warning("row-level security is not active", extra={"reason": security_warning})
         await self._sweep.start()
+        self._services[Dispatcher].start()
 
     def _read_keys(self) -> None:
         """Read the secret keys. The error is for everybody, so it does not name the file."""
@@ -262,6 +270,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._services.readiness.stop()
+        await self._services[Dispatcher].stop()
         await self._sweep.stop()
         await self._services[RunWork].stop()
         if self._services.rate_limiter is not None:

@@ -14,6 +14,7 @@ from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client._async.runs import AsyncRuns
 from gleanery.client._async.sessions import AsyncCookies, AsyncLocalStorage, AsyncSessions
+from gleanery.client._async.webhooks import AsyncWebhooks
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
 from gleanery.client.requests import Request, path
@@ -34,6 +35,7 @@ class AsyncClient(
     AsyncReviews,
     AsyncRuns,
     AsyncSessions,
+    AsyncWebhooks,
 ):
     """Client of a Gleanery service.
 

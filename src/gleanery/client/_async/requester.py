@@ -66,7 +66,8 @@ class AsyncRequester:
 
     async def _wait_for_retry(self, request: Request, failure: Response | ClientError) -> None:
         """Wait before the next attempt. Raise ClientError if there is none."""
-        delay = self._policy.delay(failure, request.retries) if request.is_retried else None
+        may_repeat = retries.may_repeat(request, failure)
+        delay = self._policy.delay(failure, request.retries) if may_repeat else None
         if delay is None:
             raise retries.as_error(failure, request.retries + 1, request.path)
         request.retries += 1

@@ -83,7 +83,12 @@ class AsyncTransport:
             finally:
                 await response.aclose()
         except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError) as error:
-            raise self._translate(error) from None
+            failure = self._translate(error)
+            if isinstance(failure, ConnectionFailed | TimedOut):
+                failure.was_connected = not isinstance(
+                    error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout
+                )
+            raise failure from None
 
     async def aclose(self) -> None:
         """Close the connections. An HTTP client that the caller has given stays open."""

@@ -15,6 +15,7 @@ from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.requester import Requester
 from gleanery.client._sync.runs import Runs
 from gleanery.client._sync.sessions import Cookies, LocalStorage, Sessions
+from gleanery.client._sync.webhooks import Webhooks
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
 from gleanery.client.requests import Request, path
@@ -35,6 +36,7 @@ class Client(
     Reviews,
     Runs,
     Sessions,
+    Webhooks,
 ):
     """Client of a Gleanery service.
 

@@ -84,7 +84,12 @@ class Transport:
             finally:
                 response.close()
         except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError) as error:
-            raise self._translate(error) from None
+            failure = self._translate(error)
+            if isinstance(failure, ConnectionFailed | TimedOut):
+                failure.was_connected = not isinstance(
+                    error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout
+                )
+            raise failure from None
 
     def close(self) -> None:
         """Close the connections. An HTTP client that the caller has given stays open."""

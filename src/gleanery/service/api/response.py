@@ -118,6 +118,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.RequestTimeout: 408,
     errors.Conflict: 409,
     errors.RunConflict: 409,
+    errors.WebhookConflict: 409,
     errors.Leased: 409,
     errors.CursorExpired: 410,
     errors.VersionExpired: 410,

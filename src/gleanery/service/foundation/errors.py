@@ -148,10 +148,19 @@ def no_lease() -> NotFound:
     return NotFound(("path", "lease_id"), msg)
 
 
+def no_webhook() -> NotFound:
+    return NotFound(("path", "webhook_id"), "There is no webhook with this id")
+
+
+def no_delivery() -> NotFound:
+    return NotFound(("path", "delivery_id"), "This webhook has no delivery with this delivery_id")
+
+
 def no_record(parameter: str) -> NotFound:
     """Return the error for a path parameter that names nothing."""
     known = {"group_id": no_group, "job_id": no_job, "output_id": no_output, "id": no_file}
     known |= {"lease_id": no_lease, "review_id": no_review, "run_id": no_run}
+    known |= {"webhook_id": no_webhook, "delivery_id": no_delivery}
     return known[parameter]() if parameter in known else NotFound(("path", parameter))
 
 
@@ -184,6 +193,13 @@ class RunConflict(GleaneryError):
 
     def __init__(self, loc: tuple[str, ...], msg: str) -> None:
         super().__init__(ErrorDetail(loc, msg, "run_conflict"))
+
+
+class WebhookConflict(GleaneryError):
+    """The state of the webhook, or the number of webhooks, does not allow the request."""
+
+    def __init__(self, loc: tuple[str, ...], msg: str) -> None:
+        super().__init__(ErrorDetail(loc, msg, "webhook_conflict"))
 
 
 class Leased(GleaneryError):

@@ -1,4 +1,6 @@
-"""Key rotation: re-encrypts every session value with a new secret key, in short transactions.
+"""Key rotation: re-encrypts session values, and secrets of webhooks, with a new secret key.
+
+It works in short transactions.
 
 The database names the active key. A writer reads it after it has locked its organization's
 session state. Rotation first stores the new key and then locks each organization's session state
@@ -13,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from gleanery.service.foundation.observability.progress import Advance
 from gleanery.service.foundation.security.tokens import COMMAND_LINE
@@ -22,19 +24,33 @@ from gleanery.service.resources.access import organizations
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.cookies import COOKIES
-from gleanery.service.resources.sessions.kinds import RecordKind
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.records import QUEUE_KEY, lock_session_state
+from gleanery.service.resources.webhooks.endpoints import SECRETS
 from gleanery.service.storage import metadata
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 from gleanery.service.storage.paging import count_fitting
 
-_KINDS: tuple[RecordKind[Any, Any], ...] = (COOKIES, LOCAL_STORAGE)
+
+class _Encrypted(Protocol):
+    """A table with encrypted values."""
+
+    @property
+    def table(self) -> str: ...
+
+    @property
+    def identity_columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def hash_identity(self) -> Callable[..., bytes]: ...
+
+
+_KINDS: tuple[_Encrypted, ...] = (COOKIES, LOCAL_STORAGE, SECRETS)
 _KEY_OF_VALUE = f"substr(encrypted_value, 1, {FINGERPRINT_BYTES})"
 
 
 def _for_each_kind(sql: str) -> dict[str, str]:
-    """Return the statement for each table of session records."""
+    """Return the statement for each table with encrypted values."""
     return {
         kind.table: sql.format(table=kind.table, identity=", ".join(kind.identity_columns))
         for kind in _KINDS
@@ -75,7 +91,7 @@ class _Batch(NamedTuple):
     """Records of one kind and organization: id, encrypted value and identity columns of each."""
 
     database: Database
-    kind: RecordKind[Any, Any]
+    kind: _Encrypted
     rows: Sequence[Row]
 
 

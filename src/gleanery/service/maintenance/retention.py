@@ -19,6 +19,7 @@ from gleanery.service.resources.history import storing
 from gleanery.service.resources.outputs import bulk_jobs, mutations
 from gleanery.service.resources.runs import changing as runs
 from gleanery.service.resources.sessions import leases
+from gleanery.service.resources.webhooks import deliveries
 from gleanery.service.storage import group_lock, idempotency, paging
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 from gleanery.service.storage.group_lock import Clock
@@ -66,6 +67,7 @@ WHERE organization_id = $1 AND id = $2 AND retain_days = $3
 _BATCH_SIZE = 1000
 _HOUR = 3600 * timestamps.SECOND
 _DAY = 24 * _HOUR
+_WEBHOOK_DAYS = 30  # for which deliveries to webhooks are kept
 
 Task = Callable[[], Awaitable[None]]
 
@@ -114,6 +116,7 @@ async def _deletions(
     return [
         partial(idempotency.delete_expired, engine, now - _DAY),
         partial(leases.delete_expired, engine, now - _DAY),
+        partial(deliveries.delete_old, engine, now - _WEBHOOK_DAYS * _DAY),
         *await feed.pending_purges(engine, now - keep.tombstones * _DAY),
         *await log.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),

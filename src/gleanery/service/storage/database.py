@@ -149,15 +149,40 @@ class Subscription:
         self._notified.set()
 
 
+class Watch(Subscription):
+    """Receives the notifications of all channels, and notes the names of the channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._channels: set[str] | None = None
+
+    def take(self) -> set[str] | None:
+        """Return the channels that were notified since the last call.
+
+        None means that it is not known which: any channel may have been notified.
+        """
+        channels, self._channels = self._channels, set()
+        return channels
+
+    def note(self, channel: str | None) -> None:
+        """Note a notified channel; None for any."""
+        if channel is None:
+            self._channels = None
+        elif self._channels is not None:
+            self._channels.add(channel)
+        self.notify()
+
+
 class Subscriptions:
-    """All subscriptions of a process, by channel."""
+    """All subscriptions of a process, by channel, and those to all channels."""
 
     def __init__(self) -> None:
         self._by_channel: dict[str, set[Subscription]] = {}
+        self._watches: set[Watch] = set()
         self._is_stopped = False
 
     def __bool__(self) -> bool:
-        return bool(self._by_channel)
+        return bool(self._by_channel or self._watches)
 
     @contextmanager
     def add(self, channel: str, subscription: Subscription) -> Iterator[Subscription]:
@@ -172,16 +197,35 @@ class Subscriptions:
             if not self._by_channel[channel]:
                 del self._by_channel[channel]
 
+    @contextmanager
+    def add_watch(self, watch: Watch) -> Iterator[Watch]:
+        """Register the subscription to all channels until the context ends."""
+        self._watches.add(watch)
+        if self._is_stopped:
+            watch.stop()
+        try:
+            yield watch
+        finally:
+            self._watches.discard(watch)
+
     def channels(self) -> list[str]:
         return list(self._by_channel)
 
     def notify(self, channel: str) -> None:
         for subscription in self._by_channel.get(channel, ()):
             subscription.notify()
+        for watch in self._watches:
+            watch.note(channel)
+
+    def notify_watches(self) -> None:
+        """Notify the subscriptions to all channels that any of these may have been notified."""
+        for watch in self._watches:
+            watch.note(None)
 
     def notify_all(self) -> None:
         for channel in self._by_channel:
             self.notify(channel)
+        self.notify_watches()
 
     def stop(self) -> None:
         """Stop all subscriptions, and those that are added later."""
@@ -191,6 +235,8 @@ class Subscriptions:
         for subscriptions in self._by_channel.values():
             for subscription in subscriptions:
                 subscription.stop()
+        for watch in self._watches:
+            watch.stop()
 
 
 # --- handles and engines -------------------------------------------------------------------------
@@ -231,6 +277,13 @@ class Transaction(Protocol):
 
     async def notify(self, channel: str) -> None:
         """Notifies the channel's subscribers, on every node, when the transaction commits."""
+
+    async def commit_unflushed(self) -> None:
+        """Let the commit not wait for the disk, if the engine can do that.
+
+        A crash of the database server may lose such a transaction. It never loses one that was
+        committed before it. So use it only for work that is repeated if it is lost.
+        """
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
         """Issues ascending ids that no output of any organization has had."""
@@ -416,6 +469,9 @@ class Engine(Database, Protocol):
 
         A client that reads after this call and then waits misses no change.
         """
+
+    def watch(self) -> AbstractAsyncContextManager[Watch]:
+        """Subscribe to all channels until the context ends."""
 
     async def check_notifications(self) -> None:
         """Raise SettingsError unless the notifications of writes arrive."""

@@ -38,6 +38,7 @@ _RESTORE_PENDING = "restore_pending"
 _DEMO = "demo"
 _SWEEP_CLOCK = "sweep_clock"
 _STORAGE_PASS = "storage_pass"
+_WEBHOOK_LEASE = "webhook_lease"
 _LOCK = "UPDATE metadata SET value = value WHERE name = $1 RETURNING value"
 RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
 """SQL expression: the time of the last restore, as text; null if there was none."""
@@ -209,6 +210,26 @@ async def lock_sweep_clock(transaction: Transaction) -> str | None:
 
 async def set_sweep_clock(transaction: Transaction, state: str) -> None:
     await transaction.fetch(_SET, _SWEEP_CLOCK, state)
+
+
+async def add_webhook_lease(database: Database) -> None:
+    """Store that the database has webhooks, so that a process begins to deliver."""
+    if await webhook_lease(database) is None:
+        await _add(database, _WEBHOOK_LEASE, "")
+
+
+async def webhook_lease(database: Database) -> str | None:
+    """Return which process delivers to webhooks; None if the database never had one."""
+    return await _read(database, _WEBHOOK_LEASE)
+
+
+async def lock_webhook_lease(transaction: Transaction) -> str:
+    """Return the same, locked until the commit."""
+    return await _lock(transaction, _WEBHOOK_LEASE) or ""
+
+
+async def set_webhook_lease(transaction: Transaction, lease: str) -> None:
+    await transaction.fetch(_SET, _WEBHOOK_LEASE, lease)
 
 
 async def storage_pass(database: Database) -> str | None:

@@ -55,6 +55,10 @@ TENANT_TABLES = (
     "session_revisions",
     "tombstones",
     "view_tombstones",
+    "webhook_deliveries",
+    "webhook_positions",
+    "webhook_secrets",
+    "webhooks",
 )
 # Organizations, tokens and the console's sessions are read before the tenant of a request is known.
 # The other tables hold no rows of tenants.

@@ -17,9 +17,9 @@ export class ApiError extends Error {
     this.details = details;
   }
 
-  /** The message for one member of a form; undefined if the error is about something else. */
+  /** The message for one member of a form, or for an element of it; undefined if the error is about something else. */
   of(name) {
-    return this.details.find((detail) => detail.loc?.at(-1) === name)?.msg;
+    return this.details.find((detail) => detail.loc?.includes(name))?.msg;
   }
 }
 

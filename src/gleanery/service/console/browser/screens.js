@@ -14,11 +14,14 @@ import { Run } from "./screens/run.js";
 import { Runs } from "./screens/runs.js";
 import { Sessions } from "./screens/sessions.js";
 import { SessionDetail } from "./screens/sessions_detail.js";
+import { Webhooks } from "./screens/webhooks.js";
+import { WebhookDetail } from "./screens/webhooks_detail.js";
 
 export const NAVIGATION = [
   { label: "Inbox", icon: "inbox", key: "I", segments: ["inbox"] },
   { label: "Groups", icon: "groups", key: "G", segments: ["groups"] },
   { label: "Sessions", icon: "sessions", key: "S", segments: ["sessions"] },
+  { label: "Webhooks", icon: "webhooks", key: "W", segments: ["webhooks"] },
   { label: "Access", icon: "access", key: "T", segments: ["access"] },
   { label: "Audit", icon: "audit", key: "L", segments: ["audit"] },
 ];
@@ -39,4 +42,6 @@ export const SCREENS = [
   { pattern: "inbox", section: "inbox", component: Inbox },
   { pattern: "sessions", section: "sessions", component: Sessions },
   { pattern: "sessions/:domain", section: "sessions", component: SessionDetail },
+  { pattern: "webhooks", section: "webhooks", component: Webhooks },
+  { pattern: "webhooks/:webhook", section: "webhooks", component: WebhookDetail },
 ];

@@ -39,7 +39,7 @@ export function Shell({ session }) {
   return html`<div class="shell">
     <a class="skip" href="#main" onClick=${skipToMain}>Skip to the content</a>
     <header class="bar">
-      <${Button} kind="quiet" icon="menu" aria-label="Menu" aria-expanded=${menu ? "true" : "false"} onClick=${() => setMenu(!menu)} />
+      <${Button} kind="quiet" icon="menu" aria-label="Menu" aria-expanded=${menu} onClick=${() => setMenu(!menu)} />
       <a class="brand" href=${href(["inbox"])}><${Logo} />Gleanery</a>
     </header>
     <aside class=${menu ? "side open" : "side"}>

@@ -286,6 +286,11 @@ GAUGES = tuple(
         (EXPIRED_RECORDS, "Cookies and local-storage entries that have expired."),
         (EXPIRING_RECORDS, "Cookies and local-storage entries that expire within a day."),
         (CERTIFICATE_EXPIRY, "Expiry of the TLS certificate in use, in Unix time."),
+        ("gleanery_webhook_deliveries_waiting", "Events that wait for a webhook."),
+        (
+            "gleanery_webhook_oldest_due_seconds",
+            "Time for which the oldest event could have been sent, and was not.",
+        ),
     )
 )
 COUNTERS = tuple(
@@ -302,6 +307,8 @@ COUNTERS = tuple(
             "gleanery_connections_refused_total",
             "Connections above --max-connections: all but health checks and metrics get 503.",
         ),
+        ("gleanery_webhook_attempts_succeeded_total", "Attempts to send an event that succeeded."),
+        ("gleanery_webhook_attempts_failed_total", "Attempts to send an event that failed."),
     )
 )
 _GAUGE_POSITIONS = {metric.name: position for position, metric in enumerate(GAUGES)}

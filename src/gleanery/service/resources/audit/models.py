@@ -42,6 +42,13 @@ AuditAction = Literal[
     "export_outputs",
     "create_export_link",
     "set_group",
+    "create_webhook",
+    "set_webhook",
+    "enable_webhook",
+    "rotate_webhook_secret",
+    "test_webhook",
+    "redeliver",
+    "delete_webhook",
     "create_token",
     "revoke_token",
     "create_login_link",
@@ -79,6 +86,8 @@ class AuditAbout(TypedDict, total=False):
     job_id: str
     review_id: str
     run_id: str
+    webhook_id: str
+    delivery_id: str
     decision: Literal["remove", "keep"]
     status: ReviewStatus
     outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]

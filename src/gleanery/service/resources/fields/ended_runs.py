@@ -10,7 +10,7 @@ import msgspec
 from gleanery.service.resources.fields import job_statistics
 from gleanery.service.resources.fields.job_statistics import JobStatistics
 from gleanery.service.resources.fields.shapes import Names
-from gleanery.service.resources.run_records import rows
+from gleanery.service.resources.run_records import responses, rows
 from gleanery.service.resources.run_records.rows import End, Run, Status
 from gleanery.service.storage.group_lock import LockedGroup
 
@@ -148,6 +148,8 @@ async def _end(locked: LockedGroup, runs: Sequence[Run], ending: Mapping[int, En
     for run in runs:
         if run.id in ending:
             await rows.end(locked, run, ending[run.id], _encode(run, job))
+            if ending[run.id].complete_number is None:  # a complete run is compared first
+                await responses.store_event(locked, run)
     others = [run for run in runs if run.is_running and run.id not in ending]
     job.forget_unused(others)
     await job_statistics.save(locked, [job])

@@ -22,6 +22,7 @@ from gleanery.service.foundation.values import json_text
 from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
+from gleanery.service.resources.events import storing
 from gleanery.service.resources.outputs import bulk_jobs, mutations
 from gleanery.service.resources.outputs.elements import parse_output_id
 from gleanery.service.resources.outputs.positions import Position
@@ -66,6 +67,7 @@ _FIND_OUTPUTS = """
 SELECT identity, version_seq, octet_length(item) FROM outputs
 WHERE organization_id = $1 AND +group_id = $2 AND +job_id = $3 AND identity = $4
 """
+_COMMENT_IN_EVENT = 2000  # characters: receivers of webhooks expect less than 20 kB
 # The bulk job that a status starts. Other statuses leave the outputs as they are.
 _BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
     "approved": "approve",
@@ -141,7 +143,18 @@ async def _append(locked: LockedGroup, review: ReviewIn, actor: Actor) -> AddedR
     if review.output_ids is not None:
         about["outputs"] = len(review.output_ids)
     await log.append(locked.transaction, actor, locked.now, "add_review", about)
+    await _store_event(locked, response)
     return response
+
+
+async def _store_event(locked: LockedGroup, review: AddedReview) -> None:
+    """Store ``review.created`` for the webhooks that want it."""
+    wanting = await storing.wanting(locked.transaction, "review.created", locked.name)
+    if wanting:
+        data = {"group_id": locked.name, **review}
+        data["comment"] = review["comment"][:_COMMENT_IN_EVENT]
+        data.pop("skipped_output_ids", None)
+        await storing.store(locked.transaction, wanting, "review.created", data, locked.now)
 
 
 async def _find_job(locked: LockedGroup, review: ReviewIn) -> _Job:

@@ -29,14 +29,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from gleanery.service.resources.run_records.responses import store_event
 from gleanery.service.resources.run_records.rows import Run, fetch_open
 from gleanery.service.storage.database import Sql
 from gleanery.service.storage.group_lock import LockedGroup
 
-STEP = 2000
-"""Outputs that one transaction compares."""
-_MAX_WRITTEN = 100
-"""Outputs that one transaction writes: it holds the lock of the group for a short time."""
+STEP = 1000
+"""Outputs that one transaction compares: it holds the lock of the group for a short time."""
+_MAX_WRITTEN = 50
+"""Outputs that one transaction writes, for the same reason."""
 _MAX_WRITTEN_BYTES = 4 * 1024 * 1024
 """The same in bytes, because SQLite writes a whole row again. The last output may exceed it."""
 _MIN_READ = 50
@@ -259,6 +260,8 @@ class _Step:
 async def _finish(locked: LockedGroup, run: Run) -> None:
     """End the comparison, and decide about the removal of outputs that were missing for long.
 
+    Now the counts are final, so webhooks get the event.
+
     A removal that still waits for a decision is replaced: the newer run knows better.
     """
     key = (locked.organization_id, run.id)
@@ -272,3 +275,4 @@ async def _finish(locked: LockedGroup, run: Run) -> None:
     group_key = (locked.organization_id, locked.group_id)
     await locked.transaction.fetch(_REPLACE_HELD, *group_key, run.job_id, run.id)
     await locked.transaction.fetch(_FINISH, *key, removal, removal == "pending")
+    await store_event(locked, run)

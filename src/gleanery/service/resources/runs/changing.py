@@ -22,10 +22,11 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.fields import ended_runs, job_statistics
 from gleanery.service.resources.outputs import bulk_jobs, mutations
-from gleanery.service.resources.run_records import comparison, rows
+from gleanery.service.resources.run_records import comparison, responses, rows
+from gleanery.service.resources.run_records.models import RunOut
 from gleanery.service.resources.run_records.rows import End, Run
 from gleanery.service.resources.runs import reading
-from gleanery.service.resources.runs.models import DecisionIn, FinishIn, RunIn, RunOut
+from gleanery.service.resources.runs.models import DecisionIn, FinishIn, RunIn
 from gleanery.service.storage import group_lock, paging
 from gleanery.service.storage.database import Database, Engine, Sql, Transaction, indexed
 from gleanery.service.storage.group_lock import Clock, LockedGroup
@@ -158,7 +159,9 @@ async def _limit_running(locked: LockedGroup, job_id: int) -> list[Run]:
 
 async def _read(locked: LockedGroup, run: Run) -> RunOut:
     values = (locked.organization_id, locked.now, locked.group_id, run.row.run_id)
-    return reading.to_response(locked.name, await locked.transaction.fetch(reading.ONE, *values))
+    return responses.to_response(
+        locked.name, await locked.transaction.fetch(responses.ONE, *values)
+    )
 
 
 # --- finishing ----------------------------------------------------------------------------------
@@ -277,7 +280,10 @@ async def run_steps(database: Database, group: str, job_id: int, clock: Clock) -
         if await _remove_some(locked, job_id):  # first: a later run must not count them again
             await locked.commit_counts()
             return True
-        if await comparison.compare_some(locked, job_id) is not None:
+        ended = await comparison.compare_some(locked, job_id)
+        if ended == 0:  # a lost part is compared again, and the group does not wait for the disk
+            await transaction.commit_unflushed()
+        if ended is not None:
             return True
         return await _forget_some(locked, job_id)
 

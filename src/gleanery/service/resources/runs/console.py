@@ -23,10 +23,11 @@ from gleanery.service.foundation.models import Query
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.outputs import console_rows
 from gleanery.service.resources.outputs.console_rows import GridColumn, GridVersion
+from gleanery.service.resources.run_records.models import RunOut
 from gleanery.service.resources.run_records.rows import Status
 from gleanery.service.resources.runs import reading
 from gleanery.service.resources.runs.changing import LOOKED_AT, MISSING, MissingOutput
-from gleanery.service.resources.runs.models import RunOut, RunsQuery
+from gleanery.service.resources.runs.models import RunsQuery
 from gleanery.service.storage import group_lock, paging
 from gleanery.service.storage.database import Database, indexed
 

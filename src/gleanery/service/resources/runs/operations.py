@@ -15,12 +15,12 @@ from gleanery.service.api.examples import (
     SCRAPE_DATE,
 )
 from gleanery.service.api.operation import Example, Operation, Resource
+from gleanery.service.resources.run_records.models import RunOut
 from gleanery.service.resources.runs import console, handlers
 from gleanery.service.resources.runs.models import (
     DecisionIn,
     FinishIn,
     RunIn,
-    RunOut,
     RunPage,
     RunsQuery,
 )

@@ -1,4 +1,4 @@
-"""The metrics of one worker: connections, requests, the database pool and the rate limiter."""
+"""The metrics of one worker: connections, requests, webhooks, database pool, rate limiter."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gleanery.service.api.services import Services
 from gleanery.service.foundation.observability.metrics import WorkerMetrics
 from gleanery.service.http import ConnectionRegistry
+from gleanery.service.resources.webhooks.dispatcher import Dispatcher
 from gleanery.service.storage.database import Engine, PoolState, ReplicaState
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ def observe_service(
     metrics.observe("gleanery_ready", lambda: services.readiness.is_ready)
     metrics.observe("gleanery_blob_store_failing", lambda: services.blobs.is_failing)
     metrics.observe("gleanery_blob_store_errors_total", lambda: services.blobs.errors)
+    dispatcher = services[Dispatcher]
+    counts = dispatcher.counts
+    metrics.observe("gleanery_webhook_deliveries_waiting", lambda: counts.waiting)
+    metrics.observe("gleanery_webhook_oldest_due_seconds", lambda: dispatcher.oldest_due_seconds)
+    metrics.observe("gleanery_webhook_attempts_succeeded_total", lambda: counts.succeeded)
+    metrics.observe("gleanery_webhook_attempts_failed_total", lambda: counts.failed)
     if services.database.pool_state is not None:
         _observe_pool(metrics, services.database)
     if services.settings.replica:

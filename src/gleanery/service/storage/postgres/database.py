@@ -53,6 +53,7 @@ from gleanery.service.storage.database import (
     Statement,
     Subscription,
     Transaction,
+    Watch,
 )
 from gleanery.service.storage.postgres import row_security, schema
 from gleanery.service.storage.postgres.citus import distribution
@@ -342,6 +343,9 @@ class PostgresDatabase:
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._listener.subscribe(channel)
+
+    def watch(self) -> AbstractAsyncContextManager[Watch]:
+        return self._listener.watch()
 
     async def check_notifications(self) -> None:
         if self._listen_url is not None:

@@ -11,7 +11,13 @@ from typing import Any
 
 from gleanery.common.errors import SettingsError
 from gleanery.service.foundation.errors import Unavailable
-from gleanery.service.storage.database import Engine, Subscription, Subscriptions, Transaction
+from gleanery.service.storage.database import (
+    Engine,
+    Subscription,
+    Subscriptions,
+    Transaction,
+    Watch,
+)
 from gleanery.service.storage.postgres import row_security
 from gleanery.service.storage.postgres.connecting import Hosts
 from gleanery.service.storage.postgres.errors import CONNECTION_ERRORS, explain, short_reason
@@ -43,6 +49,12 @@ class Listener:
         with self.subscriptions.add(channel, _PostgresSubscription(self)) as subscription:
             await self.connect()
             yield subscription
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[Watch]:
+        with self.subscriptions.add_watch(_PostgresWatch(self)) as watch:
+            await self.connect()
+            yield watch
 
     async def connect(self) -> None:
         """Connect, unless there is a connection that responds.
@@ -80,6 +92,7 @@ class Listener:
             await connection.add_listener(POSTGRES_CHANNEL, self._on_notification)
             connection.add_termination_listener(self._on_termination)
             self._last_response = time.monotonic()
+            self.subscriptions.notify_watches()  # there may have been others before
         except CONNECTION_ERRORS as error:
             self._terminate()
             self._failed_at, self._failure = time.monotonic(), short_reason(error)
@@ -112,6 +125,18 @@ class Listener:
 
 class _PostgresSubscription(Subscription):
     """Reconnects the listener, if needed, before it waits."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self._listener = listener
+
+    async def wait(self, seconds: float) -> bool:
+        await self._listener.connect()
+        return await super().wait(seconds)
+
+
+class _PostgresWatch(Watch):
+    """Does the same."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()

@@ -253,6 +253,9 @@ class PostgresTransaction:
     async def notify(self, channel: str) -> None:
         await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)
 
+    async def commit_unflushed(self) -> None:
+        await self._connection.execute("SET LOCAL synchronous_commit = off")
+
     async def new_output_ids(self, count: int) -> Sequence[int]:
         return [row[0] for row in await self.fetch(NEW_IDS, count)]
 

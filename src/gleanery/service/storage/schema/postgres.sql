@@ -554,3 +554,77 @@ CREATE TRIGGER audit_log_no_delete BEFORE DELETE ON audit_log
     FOR EACH ROW EXECUTE FUNCTION reject_audit_change();
 CREATE TRIGGER audit_log_no_truncate BEFORE TRUNCATE ON audit_log
     FOR EACH STATEMENT EXECUTE FUNCTION reject_audit_change();
+
+-- Webhooks: addresses that get events. An endpoint is disabled by the service, and enabled by a person.
+CREATE TABLE webhooks (
+    id                BIGINT  GENERATED ALWAYS AS IDENTITY,
+    organization_id   BIGINT  NOT NULL,
+    webhook_id        TEXT    NOT NULL,             -- id in the API
+    url               TEXT    NOT NULL,
+    events            TEXT    NOT NULL,             -- names, each between two spaces
+    group_ids         TEXT,                         -- JSON array of names; null: all groups
+    description       TEXT    NOT NULL,
+    format            TEXT    NOT NULL,
+    created_at        BIGINT  NOT NULL,
+    updated_at        BIGINT  NOT NULL,
+    disabled_at       BIGINT,
+    disabled_reason   TEXT,
+    failures          BIGINT  NOT NULL DEFAULT 0,   -- failed attempts since the last success
+    failing_since     BIGINT,                       -- the first of them
+    failed_at         BIGINT,                       -- the last of them
+    resume_at         BIGINT  NOT NULL DEFAULT 0,
+    PRIMARY KEY (organization_id, id)
+);
+
+CREATE UNIQUE INDEX webhooks_by_webhook_id ON webhooks (organization_id, webhook_id);
+
+-- The secrets that sign the events of an endpoint; an old one until it expires.
+CREATE TABLE webhook_secrets (
+    id                BIGINT  GENERATED ALWAYS AS IDENTITY,
+    organization_id   BIGINT  NOT NULL,
+    webhook_id        TEXT    NOT NULL,
+    secret_id         TEXT    NOT NULL,
+    identity          BYTEA   NOT NULL,
+    encrypted_value   BYTEA   NOT NULL,
+    created_at        BIGINT  NOT NULL,
+    expires_at        BIGINT,
+    PRIMARY KEY (organization_id, id)
+);
+
+CREATE INDEX webhook_secrets_of_webhook ON webhook_secrets (organization_id, webhook_id, id);
+
+-- Events for an endpoint: those that wait, and for some time those that were delivered or failed. A
+-- doorbell says that a group has changed; seq is its position then.
+CREATE TABLE webhook_deliveries (
+    id                BIGINT  GENERATED ALWAYS AS IDENTITY,
+    organization_id   BIGINT  NOT NULL,
+    webhook_id        BIGINT  NOT NULL,
+    delivery_id       TEXT    NOT NULL,             -- delivery_id in the API, webhook-id in the request
+    event             TEXT    NOT NULL,
+    body              TEXT    NOT NULL,
+    group_id          BIGINT,                       -- of a doorbell
+    seq               BIGINT,                       -- of a doorbell
+    status            TEXT    NOT NULL,             -- waiting, delivered or failed
+    created_at        BIGINT  NOT NULL,
+    attempt_count     BIGINT  NOT NULL DEFAULT 0,   -- position in the schedule
+    next_attempt_at   BIGINT  NOT NULL,
+    attempts          TEXT    NOT NULL DEFAULT '[]',
+    PRIMARY KEY (organization_id, id)
+);
+
+CREATE INDEX webhook_deliveries_of_webhook ON webhook_deliveries (organization_id, webhook_id, id);
+CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (organization_id, webhook_id, id)
+    WHERE status = 'waiting';
+CREATE INDEX webhook_deliveries_of_group ON webhook_deliveries (webhook_id, group_id)
+    WHERE group_id IS NOT NULL;
+CREATE INDEX webhook_deliveries_by_id ON webhook_deliveries (delivery_id, organization_id);
+CREATE INDEX webhook_deliveries_by_age ON webhook_deliveries (created_at);
+
+-- The position of the last doorbell that an endpoint has accepted, for each group.
+CREATE TABLE webhook_positions (
+    organization_id   BIGINT  NOT NULL,
+    webhook_id        BIGINT  NOT NULL,
+    group_id          BIGINT  NOT NULL,
+    seq               BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, webhook_id, group_id)
+);

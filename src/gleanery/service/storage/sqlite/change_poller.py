@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from gleanery.service.storage import tenancy
-from gleanery.service.storage.database import Subscription, Subscriptions
+from gleanery.service.storage.database import Subscription, Subscriptions, Watch
 from gleanery.service.storage.sqlite.connections import (
     TEMPORARY_ERRORS,
     to_sqlite,
@@ -41,9 +41,15 @@ class ChangePoller:
                 self._last_changes.setdefault(channel, _last_change(reader, channel))
             except TEMPORARY_ERRORS as error:
                 raise unavailable(error) from error
-            if self._task is None:
-                self._task = asyncio.create_task(self._poll(reader))
+            self._start(reader)
             yield subscription
+
+    @asynccontextmanager
+    async def watch(self, reader: apsw.Connection) -> AsyncIterator[Watch]:
+        """Subscribe to every change of the file until the context ends."""
+        with self._subscriptions.add_watch(Watch()) as watch:
+            self._start(reader)
+            yield watch
 
     def stop_subscriptions(self) -> None:
         self._subscriptions.stop()
@@ -51,6 +57,10 @@ class ChangePoller:
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+    def _start(self, reader: apsw.Connection) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._poll(reader))
 
     async def _poll(self, reader: apsw.Connection) -> None:
         version = None
@@ -60,6 +70,7 @@ class ChangePoller:
                 previous, version = version, reader.pragma("data_version")
                 if version != previous:
                     self._notify_changed(reader)
+                    self._subscriptions.notify_watches()
             except apsw.Error:
                 self._subscriptions.notify_all()  # their own reads will get the error
         self._task = None

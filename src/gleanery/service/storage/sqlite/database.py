@@ -40,6 +40,7 @@ from gleanery.service.storage.database import (
     Statement,
     Subscription,
     Transaction,
+    Watch,
 )
 from gleanery.service.storage.sqlite import space
 from gleanery.service.storage.sqlite.change_poller import ChangePoller
@@ -303,6 +304,9 @@ class SqliteDatabase:
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         return self._poller.subscribe(channel, self._reader)
+
+    def watch(self) -> AbstractAsyncContextManager[Watch]:
+        return self._poller.watch(self._reader)
 
     async def check_notifications(self) -> None:
         """Do nothing: a file always reports its changes."""

@@ -99,6 +99,9 @@ class _SqliteTransaction:
     async def notify(self, channel: str) -> None:
         """Do nothing: ``ChangePoller`` sees the commit."""
 
+    async def commit_unflushed(self) -> None:
+        """Do nothing: transactions share one wait for the disk."""
+
     async def new_output_ids(self, count: int) -> Sequence[int]:
         [[last_id]] = await self.fetch(_NEW_OUTPUT_IDS, count)
         return range(last_id - count + 1, last_id + 1)

@@ -7,7 +7,7 @@ import { useLoad } from "../load.js";
 import { List, usePages } from "../pages.js";
 import { forgetKey } from "../session_key.js";
 import { Confirm } from "../ui/dialog.js";
-import { Badge, Button } from "../ui/controls.js";
+import { Badges, Button } from "../ui/controls.js";
 import { Loaded, NoScope, notify } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
 import { Text, Time } from "../ui/text.js";
@@ -60,7 +60,7 @@ function OwnSession({ session, sessions, onEverywhere }) {
       </p>
     </div>
     <${Button} icon="signout" onClick=${onEverywhere}>Sign out everywhere<//>
-    <ul class="access-scopes" aria-label="Scopes of your token">${session.scopes.map((scope) => html`<li key=${scope}><${Badge}>${scope}<//></li>`)}</ul>
+    <${Badges} texts=${session.scopes} label="Scopes of your token" />
   <//>`;
 }
 

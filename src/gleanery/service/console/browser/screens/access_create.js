@@ -5,13 +5,11 @@ import { post } from "../api.js";
 import { dayOf } from "../format.js";
 import { useAction } from "../load.js";
 import { proofOf } from "../session_key.js";
-import { Button, Checkbox, SelectField, TextField } from "../ui/controls.js";
-import { CopyButton } from "../ui/copy.js";
-import { Dialog } from "../ui/dialog.js";
-import { Problem } from "../ui/feedback.js";
+import { Checkboxes, SelectField, TextField } from "../ui/controls.js";
+import { ShownOnce } from "../ui/copy.js";
+import { FormDialog } from "../ui/dialog.js";
 
 const LIFETIMES = [["30", "30 days"], ["90", "90 days"], ["365", "1 year"], ["", "No expiry"]];
-const FORM = "access-form";
 
 const needsToken = (error) => error?.details?.some((detail) => detail.type === "confirmation_required");
 
@@ -22,14 +20,16 @@ export function CreateToken({ session, scopes, onClose, onDone }) {
     onDone();
     onClose();
   };
-  return html`<${Created} token=${created} onClose=${close} />`;
+  return html`<${ShownOnce} title="The token is created" label="New token" secret=${created.token} onClose=${close}>
+    ${created.expires ? `It expires on ${dayOf(created.expires)}.` : "It does not expire."}
+  <//>`;
 }
 
 function Form({ session, scopes, onClose, onCreated }) {
   const [form, setForm] = useState({ name: "", chosen: [], days: "90", token: "" });
   const [mustConfirm, setMustConfirm] = useState(!session.is_fresh);
   const set = (name) => (value) => setForm((before) => ({ ...before, [name]: value }));
-  const { submit, isBusy, error } = useAction(async () => {
+  const action = useAction(async () => {
     if (mustConfirm) await post("console/api/confirm", proofOf(form.token));
     setMustConfirm(false);
     const body = { name: form.name, scopes: form.chosen, days: form.days ? Number(form.days) : null };
@@ -41,44 +41,15 @@ function Form({ session, scopes, onClose, onCreated }) {
       setTimeout(() => document.getElementsByName("proof")[0]?.focus()); // when it is shown
     }
   });
-  const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
-    <${Button} kind="primary" type="submit" form=${FORM} isBusy=${isBusy}>Create token<//>`;
-  return html`<${Dialog} title="Create a token" onClose=${onClose} actions=${buttons}>
-    <form id=${FORM} onSubmit=${submit}>
-      <${TextField} label="Name" hint="For example the scraper or the client that uses it." autofocus required maxlength="100" value=${form.name} onValue=${set("name")} />
-      <${Scopes} scopes=${scopes} own=${session.scopes} chosen=${form.chosen} onChange=${set("chosen")} />
-      <${SelectField} label="Expires after" hint=${session.expires && `Not later than your own token, on ${dayOf(session.expires)}.`} value=${form.days} onValue=${set("days")} options=${LIFETIMES} />
-      ${mustConfirm && html`<${TextField} label="Sign in again with your access token or a new login link" hint="Your last sign-in is more than 10 minutes ago. Your operator can make a link for your token." name="proof" type="password" required value=${form.token} onValue=${set("token")} error=${error?.of?.("token")} />`}
-    </form>
-    ${!error?.of?.("token") && html`<${Problem} error=${error} />`}
+  const wrong = action.error?.of?.("token");
+  return html`<${FormDialog} title="Create a token" label="Create token" action=${action} problem=${!wrong && action.error} onClose=${onClose}>
+    <${TextField} label="Name" hint="For example the scraper or the client that uses it." autofocus required maxlength="100" value=${form.name} onValue=${set("name")} />
+    <${Checkboxes} label="Scopes" options=${optionsOf(scopes, session.scopes)} chosen=${form.chosen} onChosen=${set("chosen")} />
+    <${SelectField} label="Expires after" hint=${session.expires && `Not later than your own token, on ${dayOf(session.expires)}.`} value=${form.days} onValue=${set("days")} options=${LIFETIMES} />
+    ${mustConfirm && html`<${TextField} label="Sign in again with your access token or a new login link" hint="Your last sign-in is more than 10 minutes ago. Your operator can make a link for your token." name="proof" type="password" required value=${form.token} onValue=${set("token")} error=${wrong} />`}
   <//>`;
 }
 
-function Scopes({ scopes, own, chosen, onChange }) {
-  const toggle = (scope, isOn) => onChange(isOn ? [...chosen, scope] : chosen.filter((one) => one !== scope));
-  return html`<fieldset class="access-fieldset">
-    <legend>Scopes</legend>
-    ${Object.entries(scopes).map(
-      ([scope, text]) => html`<${Checkbox}
-        key=${scope}
-        checked=${chosen.includes(scope)}
-        disabled=${!own.includes(scope)}
-        onValue=${(isOn) => toggle(scope, isOn)}
-        label=${html`<code>${scope}</code> <span class="muted">${own.includes(scope) ? text : "your own token lacks this scope"}</span>`}
-      />`,
-    )}
-  </fieldset>`;
-}
-
-/** Only a button closes this dialog, because the token cannot be shown again. */
-function Created({ token, onClose }) {
-  const buttons = html`<${Button} kind="primary" onClick=${onClose}>Done<//>`;
-  return html`<${Dialog} title="The token is created" stays onClose=${onClose} actions=${buttons}>
-    <p>Copy it now, and store it in a safe place. It cannot be shown again.</p>
-    <div class="access-token">
-      <${TextField} label="New token" readonly value=${token.token} onFocus=${(event) => event.target.select()} />
-      <${CopyButton} text=${token.token} label="the token">Copy<//>
-    </div>
-    <p class="muted">${token.expires ? `It expires on ${dayOf(token.expires)}.` : "It does not expire."}</p>
-  <//>`;
+function optionsOf(scopes, own) {
+  return Object.entries(scopes).map(([scope, text]) => [scope, ...(own.includes(scope) ? [text] : ["your own token lacks this scope", true])]);
 }

@@ -3,7 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { plural } from "../format.js";
 import { href } from "../router.js";
-import { Badge, Button } from "../ui/controls.js";
+import { Badge, Badges, Button } from "../ui/controls.js";
 import { Table } from "../ui/records.js";
 import { Text, Time, visibleText } from "../ui/text.js";
 
@@ -13,7 +13,7 @@ export function TokenTable({ tokens, sessions, session, onRevoke }) {
   const canAudit = session.scopes.includes("audit:read");
   const columns = [
     ["Token", (token) => html`<${TokenName} token=${token} isOwn=${token.id === session.token_id} people=${peopleOf(sessions, token)} />`],
-    ["Scopes", (token) => html`<ul class="access-scopes">${token.scopes.map((scope) => html`<li key=${scope}><${Badge}>${scope}<//></li>`)}</ul>`],
+    ["Scopes", (token) => html`<${Badges} texts=${token.scopes} />`],
     ["Created", (token) => html`<${Time} at=${token.created} />`, "time"],
     ["Expires", (token) => html`<${Expiry} at=${token.expires} />`, "time"],
     ["Last use", (token) => html`<${Time} at=${token.last_used} />`, "time"],

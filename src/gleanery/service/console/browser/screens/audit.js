@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { fullTime } from "../format.js";
-import { More, usePages } from "../pages.js";
+import { More, NoMatch, filledPage, usePages } from "../pages.js";
 import { pushQuery } from "../router.js";
 import { Button, SelectField, TextField } from "../ui/controls.js";
 import { Empty, Loaded, NoScope } from "../ui/feedback.js";
@@ -11,8 +11,6 @@ import { Page, Panel } from "../ui/page.js";
 import { Table } from "../ui/records.js";
 import { Text, Time } from "../ui/text.js";
 import { ACTIONS, Sentence, nameOf } from "./audit_sentences.js";
-
-const MAX_EMPTY_PAGES = 10; // the service looks through a part of the log at a time
 
 export function Audit({ query, session }) {
   if (session.scopes.includes("audit:read")) return html`<${Log} query=${query} />`;
@@ -23,32 +21,25 @@ function Log({ query }) {
   const filter = { action: query.action, person: query.person, token_id: query.token_id };
   const pages = usePages((before, signal) => loadPage(filter, before, signal), Object.values(filter));
   const isFiltered = Object.values(filter).some(Boolean);
-  return html`<${Page} title="Audit" note="Who signed in, used session values, reviewed, downloaded, changed settings, and created or revoked tokens.">
+  return html`<${Page} title="Audit" note="Who signed in, used session values, reviewed, downloaded, changed settings or webhooks, and created or revoked tokens.">
     <${Filters} query=${query} isFiltered=${isFiltered} />
     <${Loaded} state=${pages}>
       ${(entries) =>
         entries.length
           ? html`<${Panel} flush><${Table} class="audit-log" columns=${COLUMNS} rows=${entries} id="id" /><${More} pages=${pages} /><//>`
-          : html`<${Nothing} isFiltered=${isFiltered} pages=${pages} />`}
+          : isFiltered ? html`<${NoMatch} pages=${pages} noun="entry" nouns="entries" />` : NOTHING}
     <//>
   <//>`;
 }
 
-async function loadPage(filter, before, signal) {
-  for (let round = 1; ; round++) {
+function loadPage(filter, next, signal) {
+  return filledPage(async (before) => {
     const page = await get("console/api/audit", { ...filter, before }, signal);
-    before = page.next_before;
-    if (page.entries.length || before === null || round === MAX_EMPTY_PAGES) {
-      return { items: page.entries.map((entry) => ({ ...entry, names: page.token_names })), next: before };
-    }
-  }
+    return { items: page.entries.map((entry) => ({ ...entry, names: page.token_names })), next: page.next_before };
+  }, next);
 }
 
-function Nothing({ isFiltered, pages }) {
-  if (!isFiltered) return html`<${Empty} icon="audit" title="The audit log is empty">Entries appear when somebody signs in, reads session values, or reviews a job.<//>`;
-  const title = pages.hasMore ? "Nothing in the newest entries" : "No entry fits the filters";
-  return html`<${Empty} icon="search" title=${title}>${pages.hasMore ? html`<${More} pages=${pages} />` : "Change or clear the filters."}<//>`;
-}
+const NOTHING = html`<${Empty} icon="audit" title="The audit log is empty">Entries appear when somebody signs in, reads session values, or reviews a job.<//>`;
 
 function Filters({ query, isFiltered }) {
   const [person, setPerson] = useState(query.person ?? "");
@@ -63,7 +54,7 @@ function Filters({ query, isFiltered }) {
     pushQuery({});
   };
   const options = [["", "All actions"], ...Object.entries(ACTIONS)];
-  return html`<form class="audit-filters" role="search" aria-label="Filters" onSubmit=${submit}>
+  return html`<form class="filters" role="search" aria-label="Filters" onSubmit=${submit}>
     <${SelectField} label="Action" value=${query.action ?? ""} onValue=${(action) => change({ action })} options=${options} />
     <${TextField} label="Person" placeholder="Part of the name" maxlength="100" value=${person} onValue=${setPerson} onChange=${() => change({ person })} />
     <${TextField} label="Token" placeholder="Number" inputmode="numeric" pattern="[1-9][0-9]{0,15}" title="The number of a token" value=${query.token_id ?? ""} onChange=${(event) => event.target.validity.valid && change({ token_id: event.target.value })} />

@@ -2,6 +2,7 @@
 
 import { html } from "../vendor/preact.js";
 import { plural } from "../format.js";
+import { href } from "../router.js";
 import { Text } from "../ui/text.js";
 
 /** The actions by name, for the filter. */
@@ -27,6 +28,13 @@ export const ACTIONS = {
   export_outputs: "Download outputs",
   create_export_link: "Link to an export",
   set_group: "Change group settings",
+  create_webhook: "Create a webhook",
+  set_webhook: "Change a webhook",
+  enable_webhook: "Enable a webhook",
+  rotate_webhook_secret: "Rotate the secret of a webhook",
+  test_webhook: "Test a webhook",
+  redeliver: "Send an event again",
+  delete_webhook: "Delete a webhook",
   create_token: "Create a token",
   revoke_token: "Revoke a token",
   create_login_link: "Create a login link",
@@ -65,6 +73,7 @@ function domains(about) {
 const records = (verb, noun, nouns) => (about) => html`${verb} ${plural(about.records ?? 0, noun, nouns)}${domains(about)}`;
 const cookies = (verb) => records(verb, "cookie");
 const entries = (verb) => records(verb, "local-storage entry", "local-storage entries");
+const webhook = (verb) => ({ webhook_id: id }) => html`${verb} ${id ? html`<a href=${href(["webhooks", id])}>webhook ${id.slice(0, 8)}</a>` : "a webhook"}`;
 const lease = (verb) => (about) => html`${verb}${domains(about)}`;
 
 function review(about) {
@@ -103,6 +112,13 @@ const VERBS = {
   export_outputs: (about) => html`downloaded ${strong(about.group_id)}${asFormat(about)}`,
   create_export_link: (about) => html`created a link to an export of ${strong(about.group_id)}${asFormat(about)}`,
   set_group: (about) => html`changed settings of ${strong(about.group_id)}: ${(about.settings ?? []).join(", ").replaceAll("_", " ")}`,
+  create_webhook: webhook("created"),
+  set_webhook: webhook("changed"),
+  enable_webhook: webhook("enabled"),
+  rotate_webhook_secret: webhook("rotated the secret of"),
+  test_webhook: webhook("tested"),
+  redeliver: webhook("sent an event again to"),
+  delete_webhook: webhook("deleted"),
   create_token: (about, names) => html`created ${token(about, names)} with ${plural(about.scopes?.length ?? 0, "scope")}: ${(about.scopes ?? []).join(", ")}`,
   revoke_token: (about, names) => html`revoked ${token(about, names)}`,
   create_login_link: (about, names) => html`created a login link with ${token(about, names)}${about.of_person && html` for ${strong(about.of_person)}`}`,

@@ -2,11 +2,10 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { plural } from "../format.js";
-import { useAction } from "../load.js";
 import { Button } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
-import { Dialog } from "../ui/dialog.js";
-import { Problem, notify } from "../ui/feedback.js";
+import { Confirm } from "../ui/dialog.js";
+import { notify } from "../ui/feedback.js";
 import { Icon } from "../ui/icons.js";
 import { Panel } from "../ui/page.js";
 import { Text } from "../ui/text.js";
@@ -34,7 +33,7 @@ export function Schema({ group, job, found, settings, session, onChanged }) {
       <${Json} title="Suggested schema as JSON" schema=${found.schema} />
       ${current && html`<${Json} title="Current schema as JSON" schema=${current} />`}
     </div>
-    ${dialog && html`<${Confirm} ...${{ group, changes, onChanged }} drift=${found.drift} schema=${dialog === "apply" ? found.schema : null} onClose=${() => setDialog(null)} />`}
+    ${dialog && html`<${ChangeSchema} ...${{ group, changes, onChanged }} drift=${found.drift} schema=${dialog === "apply" ? found.schema : null} onClose=${() => setDialog(null)} />`}
   <//>`;
 }
 
@@ -100,22 +99,19 @@ function Json({ title, schema }) {
   </details>`;
 }
 
-function Confirm({ group, schema, changes, drift, onChanged, onClose }) {
-  const { run, isBusy, error } = useAction(async () => {
+function ChangeSchema({ group, schema, changes, drift, onChanged, onClose }) {
+  const action = async () => {
     await changeSettings(group, { schema });
     notify(schema ? "The schema is applied." : "The schema is removed.");
-    onClose();
     onChanged();
-  });
-  const actions = html`<${Button} onClick=${onClose}>Cancel<//>
-    <${Button} kind=${schema ? "primary" : "danger"} isBusy=${isBusy} onClick=${run}>${schema ? "Apply schema" : "Remove schema"}<//>`;
-  return html`<${Dialog} title=${schema ? "Apply the suggested schema" : "Remove the schema"} onClose=${onClose} actions=${actions}>
+  };
+  const [title, label] = schema ? ["Apply the suggested schema", "Apply schema"] : ["Remove the schema", "Remove schema"];
+  return html`<${Confirm} ...${{ title, label, action, onClose }} isHarmless=${schema}>
     ${schema
       ? html`<p>The service refuses new outputs that do not meet the schema. The scraper gets an error that names the field. The other outputs of its batch are not stored either, unless it sends <code>on_error=skip</code>.</p>
           <p>Stored outputs stay as they are. The other settings of the group stay, too.</p>
           ${drift.length > 0 && DRIFT}
           <${Changes} changes=${changes} />`
       : html`<p>The service stores every new output, whatever its fields are. Stored outputs stay as they are.</p>`}
-    <${Problem} error=${error} />
   <//>`;
 }

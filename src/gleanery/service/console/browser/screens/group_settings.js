@@ -5,7 +5,7 @@ import { jsonOf, path, send } from "../api.js";
 import { number } from "../format.js";
 import { useAction, useLoad } from "../load.js";
 import { href } from "../router.js";
-import { Button, Field, TextField } from "../ui/controls.js";
+import { Button, LinesField, TextField, linesOf } from "../ui/controls.js";
 import { Loaded, Problem, notify } from "../ui/feedback.js";
 import { Panel } from "../ui/page.js";
 import { Facts } from "../ui/records.js";
@@ -61,10 +61,9 @@ function toShare(text) {
 const toNumber = (text) => (text === "" ? null : /^\d{1,15}$/.test(text) ? Number(text) : text);
 
 function toSettings(texts) {
-  const fields = texts.key_fields.split("\n").map((line) => line.trim()).filter(Boolean);
   const numbers = NUMBERS.map((name) => [name, toNumber(texts[name].trim())]);
   const missing = { after_runs: toNumber(texts.after_runs.trim()), max_share: toShare(texts.max_share.trim()) };
-  return { display_name: texts.display_name.trim() || null, key_fields: fields.length ? fields : null, missing, ...Object.fromEntries(numbers) };
+  return { display_name: texts.display_name.trim() || null, key_fields: linesOf(texts.key_fields), missing, ...Object.fromEntries(numbers) };
 }
 
 function Form({ group, found, session, onSaved }) {
@@ -86,7 +85,7 @@ function Form({ group, found, session, onSaved }) {
   return html`<form class="panel" onSubmit=${submit}>
     <h2>Settings</h2>
     <${TextField} label="Display name" hint="A name for people. The group keeps its id." maxlength="200" ...${member("display_name")} />
-    <${Lines}
+    <${LinesField}
       label="Key fields"
       hint="One field per line. Together they identify an output, unless the scraper sends a key. Without them, the source URL does. After a change, outputs that are scraped again get a new identity."
       ...${member("key_fields")}
@@ -107,12 +106,6 @@ function Form({ group, found, session, onSaved }) {
       ${!mayWrite && html`<span class="hint">Your token needs the scope outputs:write to change settings.</span>`}
     </div>
   </form>`;
-}
-
-function Lines({ label, hint, error, value, onValue, ...rest }) {
-  return html`<${Field} ...${{ label, hint, error }}>
-    ${(attributes) => html`<textarea rows="3" spellcheck=${false} ...${attributes} ...${rest} value=${value} onInput=${(event) => onValue(event.target.value)}></textarea>`}
-  <//>`;
 }
 
 function About({ group, found }) {

@@ -1,32 +1,35 @@
-// The inbox: jobs to review, removals that are held, expiring sessions and field drift.
+// The inbox: jobs to review, removals that are held, webhooks that fail, expiring sessions and field drift.
 
 import { html } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { atMost, lasting, number, plural } from "../format.js";
 import { useRowKeys } from "../keys.js";
 import { useReloadOnReturn } from "../load.js";
-import { More, usePages } from "../pages.js";
+import { More, Refresh, usePages } from "../pages.js";
 import { href } from "../router.js";
 import { Share } from "../ui/charts.js";
-import { Badge, Button, StatusBadge } from "../ui/controls.js";
+import { Badge, StatusBadge } from "../ui/controls.js";
 import { Empty, Loading, NoScope, Problem } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
 import { Text, Time, visibleText } from "../ui/text.js";
 import { nameGroup } from "./group_page.js";
 import { DriftPanel, useDrift } from "./inbox_drift.js";
 import { RemovalsPanel, useRemovals } from "./inbox_removals.js";
+import { WebhooksPanel, useFailingWebhooks } from "./inbox_webhooks.js";
 
 export function Inbox({ session }) {
   const pages = usePages(load, []);
   const mayRead = session.scopes.includes("outputs:read");
   const drift = useDrift(mayRead);
   const removals = useRemovals(mayRead);
+  const webhooks = useFailingWebhooks(session);
+  const reload = () => (pages.reload(), removals.reload(), webhooks.reload());
   useRowKeys();
-  useReloadOnReturn(() => (pages.reload(), removals.reload()));
-  const refresh = html`<${Button} icon="refresh" isBusy=${pages.isLoading} onClick=${() => (pages.reload(), removals.reload(), drift.reload())}>Refresh<//>`;
+  useReloadOnReturn(reload);
+  const refresh = html`<${Refresh} state=${pages} onClick=${() => (reload(), drift.reload())} />`;
   return html`<${Page} title="Inbox" note=${note(pages)} actions=${refresh}>
     <${Problem} error=${pages.error} onRetry=${pages.reload} />
-    ${pages.first ? html`<${Sections} ...${{ pages, removals, drift, mayRead }} />` : pages.isLoading && html`<${Loading} />`}
+    ${pages.first ? html`<${Sections} ...${{ pages, removals, webhooks, drift, mayRead }} />` : pages.isLoading && html`<${Loading} />`}
   <//>`;
 }
 
@@ -40,16 +43,18 @@ function note({ items, hasMore, first }) {
   return hasMore ? `More than ${plural(items.length, "job")} wait for a review.` : `${plural(items.length, "job waits", "jobs wait")} for a review.`;
 }
 
-function Sections({ pages, removals, drift, mayRead }) {
+function Sections({ pages, removals, webhooks, drift, mayRead }) {
   const { sessions } = pages.first;
-  const isEmpty = ![pages.items, removals.items, sessions?.sessions ?? [], drift.jobs].some((list) => list.length) && !drift.error && !removals.error;
-  if (isEmpty && mayRead && sessions && !drift.isLoading && !removals.isLoading) return html`<${NothingWaits} />`;
+  const parts = [removals, webhooks, drift];
+  const isEmpty = ![pages.items, removals.items, webhooks.data ?? [], sessions?.sessions ?? [], drift.jobs].some((list) => list.length);
+  if (isEmpty && mayRead && sessions && !parts.some((part) => part.isLoading || part.error)) return html`<${NothingWaits} />`;
   return html`<div class="inbox">
     <div class="inbox-main">
       <${RemovalsPanel} removals=${removals} />
       <${Jobs} pages=${pages} mayRead=${mayRead} />
     </div>
     <div class="inbox-side">
+      <${WebhooksPanel} state=${webhooks} />
       <${DriftPanel} drift=${drift} mayRead=${mayRead} />
       <${SessionsPanel} sessions=${sessions} />
     </div>
@@ -58,7 +63,7 @@ function Sections({ pages, removals, drift, mayRead }) {
 
 function NothingWaits() {
   return html`<${Empty} icon="check" title="Nothing waits for you">
-    New and changed outputs appear here until their job is approved. So do large removals of missing outputs, sessions that expire within three days, and fields that are filled less or more often than before.
+    New and changed outputs appear here until their job is approved. So do large removals of missing outputs, webhooks that fail, sessions that expire within three days, and fields that are filled less or more often than before.
   <//>`;
 }
 

@@ -28,7 +28,7 @@ export function Row({ row, columns, digits, top, isSelected, onSelect, onOpen })
     id=${`row-${row.output_id}`}
     class="outputs-row"
     role="row"
-    aria-selected=${isSelected ? "true" : "false"}
+    aria-selected=${isSelected}
     style=${{ top: `${top}px` }}
     onClick=${open}
   >

@@ -122,7 +122,7 @@ function FieldRow({ group, output, row, at, compares, flag, onFlag }) {
         icon="flag"
         data-row
         aria-label=${`Flag ${visibleText(fieldName(row.path))}`}
-        aria-pressed=${flag ? "true" : "false"}
+        aria-pressed=${Boolean(flag)}
         title=${flag ? "Remove the flag" : "Flag this field"}
         onClick=${() => onFlag(row.path)}
       />

@@ -116,7 +116,7 @@ export function Toolbar({ actions, at, outputs, work, onlyChanged }) {
     <${Button} onClick=${actions.flag}>Flag <${Key}>f<//><//>
     <${Button} onClick=${actions.comment}>Note <${Key}>c<//><//>
     <${Button} disabled=${!work.canUndo} onClick=${actions.undo}>Undo <${Key}>u<//><//>
-    <${Button} aria-pressed=${onlyChanged && !why ? "true" : "false"} disabled=${Boolean(why)} title=${why} onClick=${actions.toggle}>Only changed <${Key}>d<//><//>
+    <${Button} aria-pressed=${onlyChanged && !why} disabled=${Boolean(why)} title=${why} onClick=${actions.toggle}>Only changed <${Key}>d<//><//>
     <${Button} onClick=${actions.open}>Source <${Key}>o<//><//>
     <span class="review-move">
       <${Button} kind="quiet" icon="back" aria-label="Previous output" title="Previous output (k)" disabled=${at === 0} onClick=${actions.previous} />

@@ -4,7 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { get, path, post } from "../api.js";
 import { duration, fullTime, number, percent, plural } from "../format.js";
 import { useLoad } from "../load.js";
-import { More, usePages } from "../pages.js";
+import { More, Refresh, filledPage, usePages } from "../pages.js";
 import { href } from "../router.js";
 import { Button } from "../ui/controls.js";
 import { CopyButton } from "../ui/copy.js";
@@ -18,7 +18,6 @@ import { Inline, plain } from "../ui/value.js";
 import { GroupPage, useGroupName } from "./group_page.js";
 import { Labels, RunBar, RunStatus, sentBy } from "./run_bar.js";
 
-const MAX_EMPTY_PAGES = 10; // the service looks at some missing outputs of the group at a time
 const SHOWN_COLUMNS = 2;
 
 export function Run({ group, run: runId, session }) {
@@ -27,8 +26,7 @@ export function Run({ group, run: runId, session }) {
   const crumbs = [["Groups", ["groups"]], [useGroupName(group), ["groups", group]], ["Runs", ["groups", group, "runs"]]];
   const title = run ? `Run of ${run.job_id}` : "Run";
   const note = run && html`<span class="run-head"><${RunStatus} status=${run.status} /> <span>started <${Time} at=${run.start_date} /></span></span>`;
-  const refresh = html`<${Button} icon="refresh" isBusy=${state.isLoading} onClick=${state.reload}>Refresh<//>`;
-  return html`<${GroupPage} ...${{ group, title, crumbs, note }} current="Runs" actions=${refresh}>
+  return html`<${GroupPage} ...${{ group, title, crumbs, note }} current="Runs" actions=${html`<${Refresh} state=${state} />`}>
     <${Loaded} state=${state}>
       ${(found) => html`
         ${found.run.removal === "held" && html`<${HeldRemoval} ...${{ group, found, session }} onDecided=${state.reload} />`}
@@ -155,14 +153,11 @@ function Removable({ group, run }) {
   <//>`;
 }
 
-async function loadRemovable(group, runId, after, signal) {
-  for (let round = 1; ; round++) {
+function loadRemovable(group, runId, next, signal) {
+  return filledPage(async (after) => {
     const page = await get(path`console/api/runs/${group}/${runId}/removal`, { after }, signal);
-    after = page.next;
-    if (page.outputs.length || after === null || round === MAX_EMPTY_PAGES) {
-      return { items: page.outputs.map((one) => withValues(one, page.columns)), next: after, columns: page.columns };
-    }
-  }
+    return { items: page.outputs.map((one) => withValues(one, page.columns)), next: page.next, columns: page.columns };
+  }, next);
 }
 
 /** Another page may have other columns, so the values of an output are by path. */

@@ -5,9 +5,9 @@ import { get, path } from "../api.js";
 import { duration } from "../format.js";
 import { useRowKeys } from "../keys.js";
 import { useLoad } from "../load.js";
-import { More, usePages } from "../pages.js";
+import { More, NoMatch, Refresh, filledPage, usePages } from "../pages.js";
 import { href, pushQuery } from "../router.js";
-import { Badge, Button, SelectField } from "../ui/controls.js";
+import { Badge, SelectField } from "../ui/controls.js";
 import { Empty, Loaded } from "../ui/feedback.js";
 import { Panel } from "../ui/page.js";
 import { Table } from "../ui/records.js";
@@ -17,48 +17,41 @@ import { readGroup } from "./group_settings.js";
 import { Labels, RunBar, RunStatus, STATUSES } from "./run_bar.js";
 
 const MAX_JOBS = 500;
-const MAX_EMPTY_PAGES = 10; // with a status, the service looks at a part of the runs at a time
 
 export function Runs({ group, query }) {
   const filter = { job_id: query.job_id, status: query.status };
   const pages = usePages((before, signal) => load(group, filter, before, signal), [group, ...Object.values(filter)]);
   const about = useLoad((signal) => readGroup(group, MAX_JOBS, signal), [group]).data;
   useRowKeys();
-  const refresh = html`<${Button} icon="refresh" isBusy=${pages.isLoading} onClick=${pages.reload}>Refresh<//>`;
-  return html`<${GroupPage} group=${group} name=${about?.display_name} current="Runs" actions=${refresh}>
+  return html`<${GroupPage} group=${group} name=${about?.display_name} current="Runs" actions=${html`<${Refresh} state=${pages} />`}>
     <${Filters} query=${query} jobs=${about?.jobs ?? []} />
     <${Loaded} state=${pages}>
       ${(runs) =>
         runs.length
           ? html`<${Panel} flush><${Table} class="runs" label="Runs" columns=${columnsOf(group, runs)} rows=${runs} id="run_id" /><${More} pages=${pages} /><//>`
-          : html`<${Nothing} pages=${pages} isFiltered=${Object.values(filter).some(Boolean)} />`}
+          : Object.values(filter).some(Boolean) ? html`<${NoMatch} pages=${pages} noun="run" />` : NO_RUNS}
     <//>
   <//>`;
 }
 
-async function load(group, filter, before, signal) {
-  for (let round = 1; ; round++) {
+function load(group, filter, next, signal) {
+  return filledPage(async (before) => {
     const page = await get(path`console/api/runs/${group}`, { ...filter, before }, signal);
-    before = page.next;
-    if (page.runs.length || before === null || round === MAX_EMPTY_PAGES) return { items: page.runs, next: before };
-  }
+    return { items: page.runs, next: page.next };
+  }, next);
 }
 
 function Filters({ query, jobs }) {
   const names = jobs.map((one) => one.job_id);
   if (query.job_id && !names.includes(query.job_id)) names.unshift(query.job_id);
   const change = (part) => pushQuery({ ...query, ...part });
-  return html`<div class="runs-filters" role="search" aria-label="Filters">
+  return html`<div class="filters" role="search" aria-label="Filters">
     <${SelectField} label="Job" value=${query.job_id ?? ""} onValue=${(name) => change({ job_id: name })} options=${[["", "All jobs"], ...names.map((name) => [name, name])]} />
     <${SelectField} label="Status" value=${query.status ?? ""} onValue=${(status) => change({ status })} options=${[["", "Any status"], ...STATUSES]} />
   </div>`;
 }
 
-function Nothing({ pages, isFiltered }) {
-  if (!isFiltered) return html`<${Empty} icon="runs" title="No runs yet">A run appears when a job starts one, or stores its first output.<//>`;
-  const title = pages.hasMore ? "None among the newest runs" : "No run fits the filters";
-  return html`<${Empty} icon="search" title=${title}>${pages.hasMore ? html`<${More} pages=${pages} />` : html`<${Button} onClick=${() => pushQuery({})}>Remove all filters<//>`}<//>`;
-}
+const NO_RUNS = html`<${Empty} icon="runs" title="No runs yet">A run appears when a job starts one, or stores its first output.<//>`;
 
 function columnsOf(group, runs) {
   const scales = {};

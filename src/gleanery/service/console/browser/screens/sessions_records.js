@@ -63,7 +63,7 @@ const nameOf = (record) => visibleText(plain(record.name));
 function RevealButton({ record, kind, reveal, isShown }) {
   const label = isShown ? "Hide" : "Reveal";
   const change = () => (isShown ? reveal.hide() : reveal.run(kind, record.id));
-  return html`<${Button} small icon="eye" aria-label=${`${label} the value of ${nameOf(record)}`} aria-expanded=${isShown ? "true" : "false"} onClick=${change}>${label}<//>`;
+  return html`<${Button} small icon="eye" aria-label=${`${label} the value of ${nameOf(record)}`} aria-expanded=${isShown} onClick=${change}>${label}<//>`;
 }
 
 /** Where a browser sends a cookie, or which pages see an entry. */

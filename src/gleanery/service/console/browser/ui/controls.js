@@ -24,6 +24,11 @@ export function Badge({ tone, children, ...rest }) {
   return html`<span class=${`badge ${tone ?? ""}`} ...${rest}>${children}</span>`;
 }
 
+/** Short texts of strangers, each as a badge. */
+export function Badges({ texts, label }) {
+  return html`<ul class="badges" aria-label=${label}>${texts.map((text) => html`<li key=${text}><${Badge}><${Text}>${text}<//><//></li>`)}</ul>`;
+}
+
 const STATUS = {
   approved: ["good", "Approved"],
   changes_requested: ["warn", "Changes requested"],
@@ -65,6 +70,19 @@ export function TextField({ label, hint, error, value, onValue, class: extra, ..
   <//>`;
 }
 
+/** A text with an element of a list in each line. */
+export function LinesField({ label, hint, error, value, onValue, ...rest }) {
+  return html`<${Field} ...${{ label, hint, error }}>
+    ${(attributes) => html`<textarea rows="3" spellcheck=${false} ...${attributes} ...${rest} value=${value} onInput=${(event) => onValue(event.target.value)}></textarea>`}
+  <//>`;
+}
+
+/** Returns the elements of the text; null if there are none. */
+export function linesOf(text) {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  return lines.length ? lines : null;
+}
+
 /** options: [[value, text], …] */
 export function SelectField({ label, hint, error, value, onValue, options, class: extra, ...rest }) {
   return html`<${Field} ...${{ label, hint, error, class: extra }}>
@@ -79,6 +97,25 @@ export function Checkbox({ label, checked, onValue, ...rest }) {
     <input type="checkbox" ...${rest} checked=${checked} onChange=${(event) => onValue(event.target.checked)} />
     <span>${label}</span>
   </label>`;
+}
+
+/** Several checkboxes; options: [[value, content of its line, isOff], …]. chosen: the values that are checked. */
+export function Checkboxes({ label, error, options, chosen, onChosen }) {
+  const toggle = (value, isOn) => onChosen(isOn ? [...chosen, value] : chosen.filter((one) => one !== value));
+  const id = useId();
+  return html`<fieldset class="checkboxes" aria-describedby=${error && id}>
+    <legend>${label}</legend>
+    ${options.map(
+      ([value, text, isOff]) => html`<${Checkbox}
+        key=${value}
+        checked=${chosen.includes(value)}
+        disabled=${isOff}
+        onValue=${(isOn) => toggle(value, isOn)}
+        label=${html`<code>${value}</code> <span class="muted">${text}</span>`}
+      />`,
+    )}
+    ${error && html`<p class="problem" id=${id}><${Text}>${error}<//></p>`}
+  </fieldset>`;
 }
 
 /** A key of the keyboard, as a label. */
@@ -99,7 +136,7 @@ export function Tabs({ label, tabs }) {
 export function Choice({ label, value, onValue, options }) {
   return html`<div class="choice" role="group" aria-label=${label}>
     ${options.map(
-      ([key, text, isOff]) => html`<button key=${key} type="button" disabled=${isOff} aria-pressed=${key === value ? "true" : "false"} onClick=${() => onValue(key)}>${text}</button>`,
+      ([key, text, isOff]) => html`<button key=${key} type="button" disabled=${isOff} aria-pressed=${key === value} onClick=${() => onValue(key)}>${text}</button>`,
     )}
   </div>`;
 }

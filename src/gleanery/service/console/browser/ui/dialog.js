@@ -1,4 +1,4 @@
-// Dialogs: a modal one, and a question before an action that cannot be undone.
+// Dialogs: a modal one, one with a form, and a question before an action that cannot be undone.
 
 import { html, useId, useLayoutEffect, useRef } from "../vendor/preact.js";
 import { useAction } from "../load.js";
@@ -43,6 +43,17 @@ export function Dialog({ title, onClose, children, actions, wide, stays }) {
       ${actions && html`<footer>${actions}</footer>`}
     </div>
   </dialog>`;
+}
+
+/** A dialog with a form; its fields are the children. label: the text of the button that sends it. action: of useAction. problem: an error of no field. */
+export function FormDialog({ title, label, action: { submit, isBusy }, problem, onClose, children }) {
+  const id = useId();
+  const buttons = html`<${Button} onClick=${onClose}>Cancel<//>
+    <${Button} kind="primary" type="submit" form=${id} isBusy=${isBusy}>${label}<//>`;
+  return html`<${Dialog} title=${title} onClose=${onClose} actions=${buttons}>
+    <form id=${id} onSubmit=${submit}>${children}</form>
+    <${Problem} error=${problem} />
+  <//>`;
 }
 
 /** label: the text of the button that runs action. isHarmless: it destroys nothing. The dialog closes when the action has succeeded. */

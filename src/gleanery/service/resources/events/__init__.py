@@ -1,0 +1,1 @@
+"""Events that webhooks get: their names, and storing them in the transaction of their cause."""

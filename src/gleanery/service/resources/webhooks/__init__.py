@@ -1,0 +1,1 @@
+"""Webhooks: addresses that get events, and the delivery of events to them."""

@@ -1,0 +1,217 @@
+"""Sends one event to a webhook: the signed request, its connection, and what its response means.
+
+Requests follow Standard Webhooks 1.0. The service never follows a redirect, reads at most 64 KiB of
+a response, and gives an attempt 15 seconds in all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import re
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpcore2
+from httpcore2 import (
+    URL,
+    AnyIOBackend,
+    AsyncHTTPConnection,
+    AsyncNetworkBackend,
+    AsyncNetworkStream,
+)
+
+from gleanery.common.version import __version__
+from gleanery.service.foundation.values import timestamps
+from gleanery.service.resources.webhooks.deliveries import Answer
+from gleanery.service.resources.webhooks.targets import TargetRefused, Targets
+
+TIMEOUT_SECONDS = 15.0
+_MAX_RESPONSE_BYTES = 64 * 1024
+_MAX_SHOWN_BYTES = 1024
+_CONNECT_SECONDS = 10.0
+_IDLE_SECONDS = 30.0
+_MAX_IDLE = 100
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CLOSED = (httpcore2.RemoteProtocolError, httpcore2.ReadError, httpcore2.WriteError)
+"""Errors of a connection that the receiver has closed."""
+_USER_AGENT = f"Gleanery/{__version__}".encode()
+
+
+class Sender:
+    """The connections to all webhooks.
+
+    A webhook gets one event at a time, so it has at most one connection. A pool of connections
+    would look at all of them for each request.
+    """
+
+    def __init__(self, targets: Targets, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._ssl_context = httpcore2.default_ssl_context()
+        self._backends = {
+            scheme: _CheckedBackend(targets, is_encrypted=scheme == "https")
+            for scheme in ("http", "https")
+        }
+        self._idle: dict[str, AsyncHTTPConnection] = {}
+        """Connections that may be used again, by URL; the one that was used last is the last."""
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._close_first()
+
+    async def _close_first(self) -> None:
+        await self._idle.pop(next(iter(self._idle))).aclose()
+
+    async def send(self, url: str, delivery_id: str, body: bytes, keys: Sequence[bytes]) -> Answer:
+        """Send a request. A failure is a part of the answer."""
+        if not keys:
+            return Answer(error="the secret of the webhook cannot be decrypted: rotate it")
+        timestamp = self._clock() // timestamps.SECOND
+        headers = [
+            (b"host", urlsplit(url).netloc.encode()),
+            (b"user-agent", _USER_AGENT),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"accept", b"*/*"),
+            *signed_headers(delivery_id, timestamp, body, keys),
+        ]
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                return await self._request(url, headers, body)
+        except (TimeoutError, httpcore2.TimeoutException):
+            return Answer(error=f"no complete response within {TIMEOUT_SECONDS:.0f} seconds")
+        except TargetRefused as error:
+            return Answer(error=f"refused: {error}")
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
+            return Answer(error=_describe(error))
+
+    async def _request(
+        self, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> Answer:
+        """Send a request with the idle connection of this URL, or with a new one."""
+        idle = self._idle.pop(url, None)
+        if idle is not None and not idle.has_expired():
+            with suppress(*_CLOSED):  # the receiver may close it at this moment
+                return await self._exchange(idle, url, headers, body)
+        elif idle is not None:
+            await idle.aclose()
+        return await self._exchange(self._new_connection(url), url, headers, body)
+
+    async def _exchange(
+        self,
+        connection: AsyncHTTPConnection,
+        url: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> Answer:
+        content = bytearray()
+        try:
+            async with connection.stream("POST", url, headers=headers, content=body) as response:
+                async for chunk in response.aiter_stream():
+                    content += chunk
+                    if len(content) >= _MAX_RESPONSE_BYTES:
+                        break  # leaving the context closes the connection
+        except BaseException:
+            await connection.aclose()
+            raise
+        if connection.is_available() and url not in self._idle:
+            self._idle[url] = connection
+            if len(self._idle) > _MAX_IDLE:
+                await self._close_first()
+        else:
+            await connection.aclose()
+        status = response.status
+        shown = bytes(content[:_MAX_SHOWN_BYTES]).decode("utf-8", "replace")
+        shown = _UNREADABLE.sub("\ufffd", shown)
+        if 200 <= status <= 299:
+            return Answer(status, shown)
+        error = f"the response has the status {status}, not one from 200 to 299"
+        if 300 <= status <= 399:
+            error = f"the response is a redirect ({status}), which is not followed"
+        return Answer(status, shown, error, self._retry_after(response.headers))
+
+    def _new_connection(self, url: str) -> AsyncHTTPConnection:
+        """Return a connection that the request will open."""
+        return AsyncHTTPConnection(
+            URL(url).origin,
+            ssl_context=self._ssl_context,
+            keepalive_expiry=_IDLE_SECONDS,
+            network_backend=self._backends[urlsplit(url).scheme],
+        )
+
+    def _retry_after(self, headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+        """Return the seconds of a Retry-After header, which is a number or a date."""
+        text = next((value for name, value in headers if name.lower() == b"retry-after"), b"")
+        if re.fullmatch(rb"[0-9]{1,9}", text):
+            return int(text)
+        try:
+            date = parsedate_to_datetime(text.decode("ascii", "replace"))
+            return max(int(date.timestamp()) - self._clock() // timestamps.SECOND, 0)
+        except (ValueError, OverflowError):
+            return None
+
+
+def signed_headers(
+    delivery_id: str, timestamp: int, body: bytes, keys: Iterable[bytes]
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers of Standard Webhooks, with a signature for each key."""
+    content = b"%s.%d.%s" % (delivery_id.encode(), timestamp, body)
+    signatures = [b"v1," + base64.b64encode(hmac.digest(key, content, "sha256")) for key in keys]
+    return [
+        (b"webhook-id", delivery_id.encode()),
+        (b"webhook-timestamp", b"%d" % timestamp),
+        (b"webhook-signature", b" ".join(signatures)),
+    ]
+
+
+def _describe(error: Exception) -> str:
+    """Return what went wrong, without addresses, which can be internal."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate is not valid: {cause.verify_message}"
+        if isinstance(cause, ConnectionRefusedError):
+            return "the connection was refused"
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpcore2.ConnectError | OSError):
+        return "no connection: the host was not found, or does not respond"
+    if isinstance(error, httpcore2.ProtocolError):
+        return "the response is not valid HTTP, or the connection was closed before its end"
+    return "the connection was lost"
+
+
+class _CheckedBackend(AsyncNetworkBackend):
+    """Opens connections to checked addresses only."""
+
+    def __init__(self, targets: Targets, *, is_encrypted: bool) -> None:
+        self._targets = targets
+        self._is_encrypted = is_encrypted
+        self._backend = AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> AsyncNetworkStream:
+        """Connect to one of the addresses of the host, in their order."""
+        addresses = await self._targets.addresses(host, port, is_encrypted=self._is_encrypted)
+        failure: Exception = httpcore2.ConnectError()
+        for address in addresses[:4]:
+            try:
+                return await self._backend.connect_tcp(
+                    address, port, _CONNECT_SECONDS / 2, local_address, socket_options
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+    async def sleep(self, seconds: float) -> None:
+        await self._backend.sleep(seconds)
