@@ -31,7 +31,7 @@ def test_the_table_has_the_first_words_of_each_help(name: str) -> None:
 
 def test_the_help_lists_every_command() -> None:
     told = gleanery_in_process("--help").stdout
-    listed = re.findall(r"^│ (\w+)", told, re.MULTILINE)
+    listed = re.findall(r"^  (\w+)", told, re.MULTILINE)
     assert listed == [*DATA_COMMANDS, *SERVICE_COMMANDS]
 
 

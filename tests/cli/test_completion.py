@@ -60,3 +60,37 @@ def test_completion_works_without_the_service(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), *sys.path])
     assert completions("gleanery", "ser", PYTHONPATH=path) == ["serve"]
     assert completions("gleanery", "serve", "--po", PYTHONPATH=path) == []
+
+
+def in_bash(command: str, home: Path, **variables: str) -> str:
+    """Runs a command of the program in bash, and returns what it prints."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", f"{command}; exit"],
+        env=environment(PATH=path, HOME=str(home), **variables),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_the_completion_is_installed_once(tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").write_text("alias ll='ls -l'")
+    script = tmp_path / ".bash_completions" / "gleanery.sh"
+    for _ in range(2):
+        told = in_bash("gleanery --install-completion", tmp_path)
+        assert told == f"The completion for bash is in {script}. Start a new shell to use it.\n"
+    assert (tmp_path / ".bashrc").read_text() == f"alias ll='ls -l'\nsource '{script}'\n"
+    assert script.read_text() == in_bash("gleanery --show-completion", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shell", "words"),
+    [("zsh", "#compdef gleanery"), ("fish", "function _gleanery_completion")],
+)
+def test_other_shells_have_their_own_script(tmp_path: Path, shell: str, words: str) -> None:
+    """The program finds its shell by the name of a parent process."""
+    (tmp_path / shell).symlink_to(str(shutil.which("bash")))
+    told = in_bash(f"{tmp_path / shell} -c 'gleanery --show-completion; exit'", tmp_path)
+    assert told.startswith(words)

@@ -39,7 +39,7 @@ from tests.support.tenants import create_one_of_everything
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 AUDIT_TABLES = {"audit_log", "audit_positions"}
-EMPTY_TABLES = {"bulk_jobs", "unreferenced_blobs"}
+EMPTY_TABLES = {"bulk_jobs", "unreferenced_blobs", "webhook_positions"}
 STEP = ("gleanery.service.maintenance.organization_removal", "_empty_table")
 
 

@@ -610,6 +610,8 @@ def test_head_works_wherever_get_does(service: Service) -> None:
         link = item["files"][0]["blob_url"]
         review = client.post("/v1/reviews/group", json={"job_id": "j", "status": "pending"}).json()
         run = client.post("/v1/runs/group", json={"job_id": "j"}).json()
+        target = {"url": "https://receiver.invalid", "events": ["test"]}
+        webhook = client.post("/v1/webhooks", json=target).json()
         special = {
             "/v1/reviews/{group_id}/sample": "/v1/reviews/group/sample?job_id=j&seed=a",
             "/v1/files": "/v1/files?source_url=u",
@@ -623,13 +625,14 @@ def test_head_works_wherever_get_does(service: Service) -> None:
                 path = path.replace("{output_id}", item["output_id"])
                 path = path.replace("{review_id}", review["review_id"])
                 path = path.replace("{run_id}", run["run_id"])
+                path = path.replace("{webhook_id}", webhook["id"])
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (got.status_code, b"")
                 assert got.status_code == (307 if operation.path == "/" else 200)
                 assert head.headers.get("content-type") == got.headers.get("content-type")
                 if operation.name != "metrics":  # it counts one more request
                     for name in ("content-length", "transfer-encoding"):
-                        assert head.headers.get(name) == got.headers.get(name)
+                        assert head.headers.get(name) == got.headers.get(name), path
         assert client.head("/v1/outputs/unknown").status_code == 404
 
 

@@ -6,17 +6,14 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Annotated, Any
 
-import typer
-from typer import Context
-from typer.core import TyperGroup
-from typer.main import get_group
+import click
+from click.exceptions import NoArgsIsHelpError
 
-from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
-from gleanery.cli.usage import UsageError, check_arguments, explain, has_shown_help
+from gleanery.cli.commands import DATA_COMMANDS, INTERRUPTED, LazyCommands, MissingService
+from gleanery.cli.usage import check_arguments, explain
 from gleanery.common.errors import ExplainedError, SettingsError
 from gleanery.common.settings import (
     environment_warnings,
@@ -26,34 +23,48 @@ from gleanery.common.settings import (
 from gleanery.common.version import __version__
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
-_INTERRUPTED = 130
-app = typer.Typer(
-    name="gleanery",
-    cls=LazyCommands,
+
+
+def _script() -> str:
+    from gleanery.cli import completion  # commands do not need it
+
+    return completion.script()
+
+
+def _install() -> str:
+    from gleanery.cli import completion
+
+    return completion.install()
+
+
+def _printing(name: str, text: Callable[[], str], help_: str) -> click.Option:
+    """Declare an option that prints a text instead of running a command."""
+
+    def print_text(context: click.Context, parameter: click.Parameter, is_requested: bool) -> None:
+        if is_requested and not context.resilient_parsing:
+            click.echo(text().removesuffix("\n"))
+            context.exit()
+
+    return click.Option(
+        [name], is_flag=True, is_eager=True, expose_value=False, callback=print_text, help=help_
+    )
+
+
+app = LazyCommands(
+    "gleanery",
     help="A self-hosted data service for web scraping.\n\n"
     "Start with gleanery demo, or with gleanery login if there is a service. The help of a command "
     "shows its options and their environment variables.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(is_requested: bool) -> None:
-    if is_requested:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def gleanery(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", is_eager=True, callback=_print_version
+    params=[
+        _printing("--version", lambda: __version__, "Print the version."),
+        _printing("--install-completion", _install, "Install completion for the current shell."),
+        _printing(
+            "--show-completion",
+            _script,
+            "Show completion for the current shell, to copy it or customize the installation.",
         ),
-    ] = False,
-) -> None:
-    """Options before the name of a command."""
+    ],
+)
 
 
 def main() -> None:
@@ -68,7 +79,7 @@ def main() -> None:
             _check_environment()
         sys.exit(_run())
     except (ExplainedError, OSError) as error:
-        typer.echo(f"gleanery: {_message(error)}", err=True)
+        click.echo(f"gleanery: {_message(error)}", err=True)
         sys.exit(_FAILED)
     except Exception:
         sys.excepthook(*sys.exc_info())  # a traceback, or a line of the log in a service
@@ -117,42 +128,45 @@ def _run() -> int:
     """Run the command and return its exit status."""
     try:
         return app(standalone_mode=False) or 0
-    except UsageError as error:
-        if has_shown_help(error):
-            return 2
+    except NoArgsIsHelpError as error:
+        click.echo(error.message)
+        return 2
+    except click.UsageError as error:
         raise SettingsError(explain(error)) from None
-    except typer.Abort:
-        typer.echo("gleanery: aborted", err=True)
-        return _INTERRUPTED if sys.argv[1] in DATA_COMMANDS else 1
+    except click.Abort:
+        click.echo("gleanery: aborted", err=True)
+        return INTERRUPTED if sys.argv[1] in DATA_COMMANDS else 1
 
 
 def _check_environment() -> None:
-    """Warn about variables without effect. Remove those that Typer would read as a setting.
+    """Warn about variables without effect. Remove those that Click would read as a setting.
 
-    Raises SettingsError if a variable is empty: Typer would take it for absent. Commands on data
+    Raises SettingsError if a variable is empty: Click would take it for absent. Commands on data
     do not read the settings of the service.
     """
     is_for_service = not set(sys.argv[1:2]) & DATA_COMMANDS.keys()
     if is_for_service:
         reject_empty_variables(os.environ)
     if environment_warnings(os.environ):  # the options are in modules that take time to import
-        options = set(_option_variables(get_group(app)))
+        options = set(_option_variables(app))
         if is_for_service:
             reject_empty_variables(os.environ, options)
         for warning in environment_warnings(os.environ, options):
-            typer.echo(f"gleanery: warning: {warning}", err=True)
+            click.echo(f"gleanery: warning: {warning}", err=True)
     for name in kubernetes_variables(os.environ):
         del os.environ[name]
 
 
-def _option_variables(command: Any) -> Iterator[str]:
+def _option_variables(command: click.Command) -> Iterator[str]:
     """Yield the variables of the options of a command and of its subcommands."""
-    yield from (parameter.envvar for parameter in command.params if parameter.envvar)
-    if isinstance(command, TyperGroup):
-        context = Context(command)
+    yield from (str(parameter.envvar) for parameter in command.params if parameter.envvar)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
         for name in command.list_commands(context):
             with suppress(MissingService):
-                yield from _option_variables(command.resolve_command(context, [name])[1])
+                _, child, _ = command.resolve_command(context, [name])
+                assert child is not None
+                yield from _option_variables(child)
 
 
 def _message(error: Exception) -> str:

@@ -7,9 +7,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_group
+import click
 
+from gleanery.cli.declaration import CommandGroup
 from gleanery.common.errors import SettingsError
 
 
@@ -21,6 +21,8 @@ class Row(NamedTuple):
     """First sentence of the command's help, which is known without an import of the module."""
 
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as of every command that a shell starts."""
 DATA_COMMANDS = {
     "login": Row(
         "connection", "Store the address of a service and a token for the other commands."
@@ -55,6 +57,9 @@ DATA_COMMANDS = {
     "open": Row("browse", "Open the page of a group in the console, in a browser."),
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."
+    ),
+    "webhooks": Row(
+        "webhooks", "Create, list, change, test and delete webhooks, and show their deliveries."
     ),
 }
 SERVICE_COMMANDS = {
@@ -116,24 +121,21 @@ SERVER_MODULES = frozenset(
 """Modules of the packages in the extra ``server``."""
 
 
-class LazyCommands(TyperGroup):
+class LazyCommands(CommandGroup):
     """Lists commands from the table. Imports the module of a command when the command runs.
 
     So ``serve`` starts faster, and the help needs nothing of the service.
     """
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return [*DATA_COMMANDS, *SERVICE_COMMANDS]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command as the help lists it; ``resolve_command`` returns the real one."""
-        for title, rows in (("Data", DATA_COMMANDS), ("Service", SERVICE_COMMANDS)):
-            if cmd_name in rows:
-                help_ = _escape(rows[cmd_name].summary)
-                return TyperCommand(cmd_name, help=help_, rich_help_panel=title)
-        return None
+        row = (DATA_COMMANDS | SERVICE_COMMANDS).get(cmd_name)
+        return None if row is None else click.Command(cmd_name, help=row.summary)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, listed, rest = super().resolve_command(ctx, args)
         try:
             return name, listed and load(str(name)), rest
@@ -142,36 +144,32 @@ class LazyCommands(TyperGroup):
                 raise
             return name, listed, rest
 
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        found = super().sections(ctx)
+        del found["Commands"]
+        for title, rows in (("Data", DATA_COMMANDS), ("Service", SERVICE_COMMANDS)):
+            found[title] = [(name, row.summary) for name, row in rows.items()]
+        return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
 
 class MissingService(SettingsError):
     """The command needs packages of the extra ``server``, or another system."""
 
 
-def load(name: str) -> Any:
+def load(name: str) -> click.Command:
     """Import the module of a command, and return the command. Raises MissingService."""
     if name in DATA_COMMANDS:
         module = import_module(f"gleanery.cli.data.{DATA_COMMANDS[name].module}")
     else:
         module = _service_module(name)
-    return _without_markup(get_group(module.app).commands[name])
-
-
-def _without_markup(command: Any) -> Any:
-    """Let the help show brackets: Rich takes ``[server]`` for a style, and leaves it out."""
-    command.help, command.epilog = _escape(command.help), _escape(command.epilog)
-    for parameter in command.params:
-        parameter.help = _escape(parameter.help)
-    for child in getattr(command, "commands", {}).values():
-        _without_markup(child)
-    return command
-
-
-def _escape(text: str | None) -> str | None:
-    if text is None or "[" not in text:
-        return text
-    from rich.markup import escape
-
-    return escape(text)
+    app: CommandGroup = module.app
+    return app.commands[name]
 
 
 def _service_module(name: str) -> ModuleType:

@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import typer
+import click
 
 from gleanery.common import suggestions
 from gleanery.common.errors import SettingsError
 from gleanery.common.settings import table
 
-UsageError: type[Any] = typer.BadParameter.__mro__[1]
-"""Typer's error for a wrong command line; Typer does not export its name."""
 _RUN_PROGRAMS = {("sessions", "lease"), ("run", "exec")}
 _COMMAND = re.compile(r"No such command (['\"])(.*?)\1")
-_TYPES = {"int": "a whole number", "float": "a number", "boolean": "true or false"}
+_TYPES = {"integer": "a whole number", "float": "a number", "boolean": "true or false"}
 _PATHS = (
     ("readable", "a path that this user may read"),
     ("is a directory", "a file"),
@@ -61,25 +59,24 @@ def _reject_empty(arguments: Sequence[str]) -> None:
             raise SettingsError(f"{argument[:-1]} is empty: give it a value")
 
 
-def has_shown_help(error: Any) -> bool:
-    """Return True for a command without arguments, which has printed its help."""
-    return type(error).__name__ == "NoArgsIsHelpError"
-
-
-def explain(error: Any) -> str:
+def explain(error: click.UsageError) -> str:
     """Return the sentence for a usage error."""
-    if isinstance(error, typer.BadParameter):
+    if isinstance(error, click.BadParameter):
         return _explain_parameter(error)
-    if hasattr(error, "possibilities"):  # no such option
+    if isinstance(error, click.NoSuchOption):
         return _explain_option(error)
-    if hasattr(error, "option_name"):
+    if isinstance(error, click.BadOptionUsage):
         needs = "takes no value" if "not take" in error.message else "needs a value"
         return f"{error.option_name} {needs}"
     unknown = _COMMAND.search(error.message)
     if unknown is not None:
-        names = error.ctx.command.list_commands(error.ctx)
-        return f"There is no command {unknown[2]}{_hint(unknown[2], names, error.ctx)}"
+        return _explain_command(error, unknown[2])
     return f"There are too many arguments: {_command(error.ctx)} --help shows those that it takes"
+
+
+def _explain_command(error: Any, name: str) -> str:
+    names = error.ctx.command.list_commands(error.ctx)
+    return f"There is no command {name}{_hint(name, names, error.ctx)}"
 
 
 def _explain_option(error: Any) -> str:

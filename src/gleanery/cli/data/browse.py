@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-import typer
+import click
 
 from gleanery.cli.data.command import (
     AsJson,
@@ -22,6 +22,7 @@ from gleanery.cli.data.command import (
     show_date,
 )
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.declaration import Argument, CommandGroup, Option
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     )
 
 
-app = typer.Typer()
+app = CommandGroup()
 _LEAST_FILLED = 3
 _NO_FIELD = "There is no output with a field: gleanery push stores some."
 _MAX_LISTED = 100  # outputs of one page
@@ -56,7 +57,7 @@ _ThreeCells = tuple[str, str, str]
 )
 def groups(
     group: Annotated[
-        str | None, typer.Argument(metavar="[GROUP]", help="Show the jobs of this group.")
+        str | None, Argument(metavar="[GROUP]", help="Show the jobs of this group.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -114,10 +115,10 @@ def _job_row(job: Job) -> tuple[str, ...]:
 def fields(
     group: GroupName,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Only the outputs of this job.")
+        str | None, Option("--job", metavar="JOB", help="Only the outputs of this job.")
     ] = None,
     runs: Annotated[
-        bool, typer.Option("--runs", help="Show the newest runs instead of the fields.")
+        bool, Option("--runs", help="Show the newest runs instead of the fields.")
     ] = False,
     as_json: AsJson = False,
     url: Url = None,
@@ -177,15 +178,15 @@ def _field_row(field: FieldStatistics, drift: list[Drift]) -> tuple[str, ...]:
 def history(
     group: GroupName,
     output_id: Annotated[
-        str | None, typer.Argument(metavar="[OUTPUT_ID]", help="Output, by its output_id.")
+        str | None, Argument(metavar="[OUTPUT_ID]", help="Output, by its output_id.")
     ] = None,
     source_url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help="Output of exactly this page."),
+        Option("--url", metavar="URL", help="Output of exactly this page."),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--at",
             metavar="TIME",
             help="Print the output as it was then, as JSON: a date, a date-time or a cursor.",
@@ -256,7 +257,7 @@ def open_group(group: GroupName, url: Url = None, token_file: TokenFile = None) 
     with open_client(url, token_file) as client, known_group(client, group):
         client.group(group)
         address = f"{client.base_url}/console#/groups/{quote(group, safe='')}"
-    typer.echo(address)
+    click.echo(address)
     if _has_browser():
         import webbrowser
 

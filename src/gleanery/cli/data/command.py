@@ -16,8 +16,11 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Annotated, Any
 
-import typer
+import click
 
+from gleanery.cli.commands import INTERRUPTED
+from gleanery.cli.declaration import CommandGroup, Option
+from gleanery.cli.terminal import print_table, printable
 from gleanery.client.errors import (
     ApiError,
     ClientError,
@@ -37,8 +40,6 @@ from gleanery.common.errors import SettingsError
 
 FAILURE = 1
 USER_ERROR = 2
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as of every command that a shell starts."""
 _USER_ERRORS = (
     SettingsError,
     NotConfigured,
@@ -81,13 +82,19 @@ _OPTION_OF_MEMBER = {
     "schema": "--schema",
     "display_name": "--display-name",
     "missing": "--missing",
+    "event": "--event",
+    "events": "--event",
+    "groups": "--group",
+    "description": "--description",
 }
 """Options of commands for members and parameters of a request."""
+_NAMED_BY_MESSAGE = {"decision", "webhook_id", "delivery_id"}
+"""Members and parameters whose messages say what they are about."""
 _PARAMETER = re.compile(rf"\bgive ({'|'.join(_OPTIONS)})(?!\w)")
 _MAX_SHOWN = 60  # characters of a value
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
 Command = Callable[..., None]
 
 
@@ -95,7 +102,7 @@ Command = Callable[..., None]
 
 
 def data_command(
-    app: typer.Typer, name: str, *, examples: Sequence[str]
+    app: CommandGroup, name: str, *, examples: Sequence[str]
 ) -> Callable[[Command], Command]:
     """Add a function to the commands of an app.
 
@@ -111,14 +118,14 @@ def data_command(
                 sys.stdout.flush()  # reports a full disk or a closed pipe here, not at the exit
             except BrokenPipeError:  # the reader, such as head, has enough
                 _discard_output()
-                raise typer.Exit(1) from None
+                raise click.exceptions.Exit(1) from None
             except (ClientError, CommandFailed, SettingsError, OSError) as error:
                 failure = to_failure(error)
                 _fail(str(failure), failure.status)
-            except (KeyboardInterrupt, typer.Abort):
+            except (KeyboardInterrupt, click.Abort):
                 _fail("interrupted", INTERRUPTED)
 
-        app.command(name, help=_help(command), epilog=epilog(examples))(run)
+        app.declare(name, help=_help(command), epilog=epilog(examples))(run)
         return command
 
     return decorate
@@ -138,12 +145,12 @@ def epilog(examples: Sequence[str]) -> str:
 def _fail(message: str, status: int) -> None:
     """Print why the command ends, and end it."""
     with suppress(OSError):  # nobody reads standard error
-        typer.echo(f"gleanery: {printable(message)}", err=True)
+        click.echo(f"gleanery: {printable(message)}", err=True)
     try:
         sys.stdout.flush()
     except OSError:
         _discard_output()
-    raise typer.Exit(status)
+    raise click.exceptions.Exit(status)
 
 
 def _discard_output() -> None:
@@ -211,7 +218,7 @@ def _describe(detail: ErrorDetail) -> str:
     if not is_given or not detail.loc[1:]:
         return detail.msg
     place, name, *inner = detail.loc
-    if name == "decision":  # the message says what was decided
+    if name in _NAMED_BY_MESSAGE:
         return detail.msg
     option = _OPTION_OF_MEMBER.get(name)
     if name == "run_id":
@@ -229,6 +236,10 @@ def _advice(error: Exception) -> str | None:
         return f"The log of the service has more under the request id {error.request_id}."
     if isinstance(error, NotFound) and is_about_group(error):
         return "The command gleanery groups lists them."
+    if isinstance(error, NotFound) and _is_about(error, "webhook_id"):
+        return "The command gleanery webhooks list lists them."
+    if isinstance(error, NotFound) and _is_about(error, "delivery_id"):
+        return "The command gleanery webhooks deliveries lists them."
     if isinstance(error, NotFound) and _is_about_route(error):
         return "Check the address of the service."
     return next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
@@ -241,7 +252,11 @@ def _is_about_route(error: NotFound) -> bool:
 
 def is_about_group(error: NotFound) -> bool:
     """Return True if the group of the request does not exist."""
-    return any(detail.loc == ("path", "group_id") for detail in error.detail)
+    return _is_about(error, "group_id")
+
+
+def _is_about(error: NotFound, parameter: str) -> bool:
+    return any(detail.loc == ("path", parameter) for detail in error.detail)
 
 
 # --- output -------------------------------------------------------------------------------------
@@ -261,16 +276,6 @@ def print_json_array(items: Iterable[bytes]) -> None:
         sys.stdout.write(separator + item.decode())
         separator = ",\n"
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
-
-
-def printable(text: str) -> str:
-    """Return the text with escape sequences for characters that could control a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 def shorten(value: Any) -> str:
@@ -296,18 +301,8 @@ def print_rows(
 
     A narrow terminal breaks the lines of columns, except those that are unbroken.
     """
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    from gleanery.cli.terminal import print_table
-
-    headers = [  # names and numbers stay whole
-        Column(name, overflow="fold", no_wrap=name in unbroken) for name in columns
-    ]
-    table = Table(*headers, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    if table.row_count:
-        print_table(table)
+    found = [*rows]
+    if found:
+        print_table(columns, found, unbroken)
     else:
-        typer.echo(empty, err=True)
+        click.echo(empty, err=True)

@@ -14,10 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from gleanery.cli.data.command import UserError, data_command, is_about_group, printable
+from gleanery.cli.data.command import UserError, data_command, is_about_group
 from gleanery.cli.data.progress import Progress
+from gleanery.cli.declaration import Argument, CommandGroup, Option
+from gleanery.cli.terminal import printable
 from gleanery.client.configuration import (
     TOKEN_VARIABLE,
     URL_VARIABLE,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from gleanery.client import Client
 
 
-app = typer.Typer()
+app = CommandGroup()
 
 SHORT_WORK_RETRIES = 2
 """A person waits about a second for the error of a service that does not run."""
@@ -45,17 +47,17 @@ LONG_WORK_RETRIES = 8
 """Long work survives half a minute without the service, such as its restart."""
 _MAX_TOKEN_BYTES = 4096
 GroupName = Annotated[
-    str, typer.Argument(metavar="GROUP", help="Name of a group; gleanery groups lists them.")
+    str, Argument(metavar="GROUP", help="Name of a group; gleanery groups lists them.")
 ]
 ViewName = Annotated[
     View,
-    typer.Option(
+    Option(
         "--view", help="full: outputs as they are. approved: each in its last approved version."
     ),
 ]
 Url = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--service",
         metavar="URL",
         envvar=URL_VARIABLE,
@@ -64,7 +66,7 @@ Url = Annotated[
 ]
 TokenFile = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--token-file",
         metavar="FILE",
         help=f"File with the token; - is standard input. Default: {TOKEN_VARIABLE}, or the token "
@@ -94,7 +96,7 @@ def open_client(
     if retries is None:
         is_long = is_long or progress is not None
         retries = LONG_WORK_RETRIES if is_long else SHORT_WORK_RETRIES
-    echo = partial(typer.echo, err=True)
+    echo = partial(click.echo, err=True)
     shown = _shown_log(echo, echo) if progress is None else _shown_log(progress.note, progress.warn)
     with Client(url, token, max_retries=retries) as client, shown:
         _warn_of_plain_http(client.base_url)
@@ -107,7 +109,7 @@ def _warn_of_plain_http(url: str) -> None:
         return
     login = read_credentials()
     if login is None or login.url != url:
-        typer.echo(
+        click.echo(
             "gleanery: warning: the token crosses the network unencrypted: use https://", err=True
         )
 
@@ -192,17 +194,15 @@ def read_token(source: str) -> str:
 def login(
     url: Annotated[
         str | None,
-        typer.Argument(metavar="[URL]", help=f"Address of the service, such as {_DEFAULT_URL}."),
+        Argument(metavar="[URL]", help=f"Address of the service, such as {_DEFAULT_URL}."),
     ] = None,
     token_file: Annotated[
         str | None,
-        typer.Option(
-            "--token-file", metavar="FILE", help="File with the token; - is standard input."
-        ),
+        Option("--token-file", metavar="FILE", help="File with the token; - is standard input."),
     ] = None,
     allow_http: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--allow-http",
             help="Allow http:// to another machine, although the network can read the token.",
         ),
@@ -221,16 +221,16 @@ def login(
     credentials = resolve(address, _choose_token(token_file))
     _check_token(credentials)
     file = write_credentials(credentials)
-    typer.echo(f"Logged in to {address}. The token is stored in {file}.")
+    click.echo(f"Logged in to {address}. The token is stored in {file}.")
     _warn_of_variables(address)
-    typer.echo("Next, list your groups: gleanery groups")
+    click.echo("Next, list your groups: gleanery groups")
 
 
 def _ask_url() -> str:
     default = os.environ.get(URL_VARIABLE) or _DEFAULT_URL
     if not sys.stdin.isatty():
         return default
-    return str(typer.prompt("Address of the service", default=default, err=True))
+    return str(click.prompt("Address of the service", default=default, err=True))
 
 
 def _choose_token(token_file: str | None) -> str:
@@ -238,7 +238,7 @@ def _choose_token(token_file: str | None) -> str:
         return read_token(token_file)
     if not sys.stdin.isatty():
         return read_token("-")
-    return str(typer.prompt("Token (it is not shown)", hide_input=True, err=True))
+    return str(click.prompt("Token (it is not shown)", hide_input=True, err=True))
 
 
 def _check_token(credentials: Credentials) -> None:
@@ -256,7 +256,7 @@ def _warn_of_variables(address: str) -> None:
     if url is not None and normalize(url) != address:
         names.append(URL_VARIABLE)
     for name in names:
-        typer.echo(f"The variable {name} overrides this login: unset it to use the login", err=True)
+        click.echo(f"The variable {name} overrides this login: unset it to use the login", err=True)
 
 
 @data_command(app, "logout", examples=("gleanery logout",))
@@ -266,4 +266,4 @@ def logout() -> None:
     The token itself stays valid: gleanery token revoke revokes it.
     """
     file = remove_credentials()
-    typer.echo("You are not logged in." if file is None else f"Removed {file}.")
+    click.echo("You are not logged in." if file is None else f"Removed {file}.")

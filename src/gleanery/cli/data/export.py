@@ -6,11 +6,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
+from gleanery.cli.commands import INTERRUPTED
 from gleanery.cli.data.command import (
     FAILURE,
-    INTERRUPTED,
     USER_ERROR,
     AsJson,
     CommandFailed,
@@ -24,6 +22,7 @@ from gleanery.cli.data.file_export import FileExport
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals
+from gleanery.cli.declaration import CommandGroup, Option
 from gleanery.tables import ExportError, FormatName, InvalidExport, format_of
 from gleanery.tables.destinations import STANDARD_OUTPUT, is_device
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from gleanery.client.requests import OutputFilters
     from gleanery.tables import ExportReport, ExportWriter, Widening
 
-app = typer.Typer()
+app = CommandGroup()
 
 _FILTERS = "Filters"
 _TYPES = {
@@ -60,7 +59,7 @@ def export(
     group: GroupName,
     output: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             metavar="FILE",
@@ -70,7 +69,7 @@ def export(
     ] = None,
     format_: Annotated[
         FormatName | None,
-        typer.Option(
+        Option(
             "--format",
             metavar="FORMAT",
             help="jsonl, csv or parquet. Default: by the ending of FILE, else jsonl.",
@@ -78,81 +77,77 @@ def export(
     ] = None,
     job: Annotated[
         str | None,
-        typer.Option(
-            "--job", metavar="JOB", rich_help_panel=_FILTERS, help="Only outputs of this job."
-        ),
+        Option("--job", metavar="JOB", section=_FILTERS, help="Only outputs of this job."),
     ] = None,
     created_after: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--created-after",
             metavar="DATE",
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="Only outputs created or updated since then, such as 2026-11-30.",
         ),
     ] = None,
     source_url: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--url",
             metavar="URL",
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="Only outputs of exactly this page.",
         ),
     ] = None,
     country: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--country",
             metavar="COUNTRY",
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="Only outputs of this country: name or code.",
         ),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--region",
             metavar="REGION",
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="Only outputs of this region, such as DE-BY.",
         ),
     ] = None,
     approved: Annotated[
         bool,
-        typer.Option(
-            "--approved", rich_help_panel=_FILTERS, help="Only outputs that are approved now."
-        ),
+        Option("--approved", section=_FILTERS, help="Only outputs that are approved now."),
     ] = False,
     not_approved: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--not-approved",
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="Only outputs that are not approved now.",
         ),
     ] = False,
     missing: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--missing",
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="Only outputs that the last complete run of their job did not send.",
         ),
     ] = False,
     view: Annotated[
         Literal["full", "approved"] | None,
-        typer.Option(
+        Option(
             "--view",
             metavar="VIEW",
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="approved: each output in its last approved version, even if it has a newer "
             "value. Default: full.",
         ),
     ] = None,
     fields: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--fields",
             metavar="A,B",
             help="Only these fields, in this order, such as source_url,data.price.",
@@ -160,7 +155,7 @@ def export(
     ] = None,
     data: Annotated[
         Literal["columns", "json"],
-        typer.Option(
+        Option(
             "--data",
             metavar="FORM",
             help="In tables: columns (one for each key of data) or json (one with JSON text).",
@@ -168,24 +163,24 @@ def export(
     ] = "columns",
     limit: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--limit",
             "-n",
             metavar="N",
             min=0,
-            rich_help_panel=_FILTERS,
+            section=_FILTERS,
             help="At most N outputs.",
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that exists already.")
+        bool, Option("--overwrite", help="Replace a file that exists already.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an export to this file that was stopped.")
+        bool, Option("--resume", help="Continue an export to this file that was stopped.")
     ] = False,
     keep_formulas: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--no-escape-formulas",
             help="CSV: put no apostrophe before text that a spreadsheet would run as a formula.",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from gleanery.cli.data.command import (
     AsJson,
@@ -18,13 +18,14 @@ from gleanery.cli.data.command import (
     shorten,
 )
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.declaration import Argument, CommandGroup, Option
 from gleanery.client.errors import NotFound
 
 if TYPE_CHECKING:
     from gleanery.client import Client, Group
 
-app = typer.Typer()
-group_app = typer.Typer(
+app = CommandGroup()
+group_app = CommandGroup(
     help="Show and change the settings of a group.",
     epilog=epilog(
         (
@@ -32,9 +33,8 @@ group_app = typer.Typer(
             "gleanery group set shop-prices --missing-after-runs 3",
         )
     ),
-    no_args_is_help=True,
 )
-app.add_typer(group_app, name="group")
+app.add_command(group_app, "group")
 
 _RULE = "missing"
 _SETTINGS = (
@@ -74,10 +74,10 @@ def show(
     ),
 )
 def set_(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group; a new one is created.")],
+    group: Annotated[str, Argument(metavar="GROUP", help="Group; a new one is created.")],
     missing_after_runs: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--missing-after-runs",
             metavar="N",
             min=1,
@@ -87,7 +87,7 @@ def set_(
     ] = None,
     missing_max_share: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--missing-max-share",
             metavar="SHARE",
             min=0,
@@ -97,7 +97,7 @@ def set_(
     ] = None,
     run_timeout_minutes: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--run-timeout-minutes",
             metavar="N",
             min=1,
@@ -107,7 +107,7 @@ def set_(
     ] = None,
     retain_days: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--retain-days",
             metavar="N",
             min=1,
@@ -116,7 +116,7 @@ def set_(
     ] = None,
     keep_versions: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--keep-versions",
             metavar="N",
             min=0,
@@ -125,7 +125,7 @@ def set_(
     ] = None,
     keep_days: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--keep-days",
             metavar="N",
             min=1,
@@ -134,7 +134,7 @@ def set_(
     ] = None,
     key_fields: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--key-field",
             metavar="FIELD",
             help="Member of the data that makes the key of an output. Repeat it for more. Default: "
@@ -143,17 +143,15 @@ def set_(
     ] = None,
     schema: Annotated[
         str | None,
-        typer.Option(
-            "--schema", metavar="FILE", help="File with the JSON Schema that data must meet."
-        ),
+        Option("--schema", metavar="FILE", help="File with the JSON Schema that data must meet."),
     ] = None,
     display_name: Annotated[
         str | None,
-        typer.Option("--display-name", metavar="TEXT", help="Name of the group for people."),
+        Option("--display-name", metavar="TEXT", help="Name of the group for people."),
     ] = None,
     reset: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--reset",
             metavar="SETTING",
             help="Setting that gets its default again, such as retain_days or missing. Repeat it "
@@ -190,7 +188,7 @@ def set_(
             settings.pop(name, None)
         changed = client.set_group(group, **settings)
     if before is None:
-        typer.echo("Created the group.", err=True)
+        click.echo("Created the group.", err=True)
     _print(changed, as_json)
 
 

@@ -6,14 +6,14 @@ import sys
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Protocol, Self
+from typing import Annotated, Protocol, Self
 
-import typer
+import click
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from gleanery.cli.declaration import Option
+from gleanery.cli.terminal import StatusLine, duration, understands_escapes
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress and no summary.")]
 
 _LINE_SECONDS = 5.0
 _BAR_SECONDS = 0.1
@@ -86,7 +86,7 @@ class Progress:
         """Show a message that --quiet does not hide."""
         if self._display is None:
             with suppress(OSError):  # nobody reads standard error
-                typer.echo(text, err=True)
+                click.echo(text, err=True)
         else:
             self.note(text)
 
@@ -143,12 +143,7 @@ class _Action(Protocol):
 
 
 def _new_display() -> Display:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if sys.stderr.isatty() and not console.is_dumb_terminal:
-        return _Bar(console)
-    return _Lines()
+    return _Bar() if understands_escapes(sys.stderr) else _Lines()
 
 
 class _Lines:
@@ -178,35 +173,23 @@ class _Lines:
 class _Bar:
     """Draws a bar on a terminal. It starts no thread, in which an error would be lost."""
 
-    def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bars
-
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
-        self._bars = Bars(*columns, console=console, auto_refresh=False, transient=True)
-        self._task = self._bars.add_task("", total=None)
+    def __init__(self) -> None:
+        self._line = StatusLine()
         self._next = 0.0
-        self._bars.start()
 
     def show(self, progress: Progress, is_last: bool = False) -> None:
         if time.monotonic() >= self._next or is_last:
             self._next = time.monotonic() + _BAR_SECONDS
-            self._bars.update(
-                self._task,
-                description=progress.sentence(),
-                total=None if progress.fraction is None else 1,
-                completed=progress.fraction or 0,
-                refresh=True,
-            )
+            self._line.draw(progress.sentence(), progress.fraction)
 
     def pause(self, progress: Progress) -> None:
         self.show(progress, is_last=True)
 
     def note(self, text: str) -> None:
-        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._line.print_above(text)
 
     def close(self) -> None:
-        self._bars.stop()
+        self._line.close()
 
 
 def size_of(bytes_: int) -> str:
@@ -215,12 +198,3 @@ def size_of(bytes_: int) -> str:
     while size >= 999.95 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.1f} {_UNITS[unit]}" if unit else f"{bytes_} bytes"
-
-
-def duration(seconds: float) -> str:
-    """Return a time for people, such as ``3.1 s`` or ``2:05:00``."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

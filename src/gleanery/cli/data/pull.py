@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
@@ -35,6 +34,7 @@ from gleanery.cli.data.connection import (
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
+from gleanery.cli.declaration import CommandGroup, Option
 from gleanery.client.errors import ClientError, CursorExpired, InvalidState, NotFound
 from gleanery.client.requests import View
 from gleanery.client.retries import backoff, is_temporary
@@ -43,7 +43,7 @@ from gleanery.client.sync import StateFile
 if TYPE_CHECKING:
     from gleanery.client import Client
 
-app = typer.Typer()
+app = CommandGroup()
 
 _STATE_NAME = ".gleanery-state.json"
 _MEGABYTE = 1_000_000
@@ -63,12 +63,10 @@ _GATHER_SECONDS = 2.0
 )
 def pull(
     group: GroupName,
-    folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files.")
-    ],
+    folder: Annotated[Path, Option("--output", "-o", metavar="DIR", help="Folder for the files.")],
     state: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--state",
             metavar="FILE",
             help=f"File with the position. Default: {_STATE_NAME} in the folder.",
@@ -77,14 +75,14 @@ def pull(
     view: ViewName = "full",
     follow: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--follow",
             "-f",
             help="Do not end: wait for new changes, and for a service that is unavailable.",
         ),
     ] = False,
     segment_size: Annotated[
-        int, typer.Option("--segment-size", metavar="MB", min=1, help="Largest size of a file.")
+        int, Option("--segment-size", metavar="MB", min=1, help="Largest size of a file.")
     ] = 64,
     as_json: AsJson = False,
     quiet: Quiet = False,

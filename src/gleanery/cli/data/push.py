@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from gleanery.cli.data.command import (
     USER_ERROR,
     AsJson,
@@ -18,7 +16,6 @@ from gleanery.cli.data.command import (
     data_command,
     join_sentences,
     print_json,
-    printable,
     to_failure,
 )
 from gleanery.cli.data.connection import TokenFile, Url, open_client
@@ -38,6 +35,8 @@ from gleanery.cli.data.started_runs import (
     parse_labels,
 )
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
+from gleanery.cli.declaration import Argument, CommandGroup, Option
+from gleanery.cli.terminal import printable
 from gleanery.client.errors import Conflict, NotFound
 from gleanery.client.pushes import ItemError, PushFailed, PushReport
 from gleanery.client.runs import describe_error, describe_skipped, run_of_environment
@@ -45,7 +44,7 @@ from gleanery.client.runs import describe_error, describe_skipped, run_of_enviro
 if TYPE_CHECKING:
     from gleanery.client import Client
 
-app = typer.Typer()
+app = CommandGroup()
 
 _SHOWN_PROBLEMS = 5
 _SHOWN_NUMBERS = 10
@@ -64,14 +63,14 @@ _RUN = ("query", "run_id")  # place of an error of the service
     ),
 )
 def push(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group; a new one is created.")],
+    group: Annotated[str, Argument(metavar="GROUP", help="Group; a new one is created.")],
     file: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE|-]", help="File. Without it, or with -, standard input."),
+        Argument(metavar="[FILE|-]", help="File. Without it, or with -, standard input."),
     ] = None,
     job: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--job",
             metavar="JOB",
             help="Job of all items: a lasting source, not one run. Without it each item is a whole "
@@ -80,7 +79,7 @@ def push(
     ] = None,
     format_: Annotated[
         Literal["jsonl", "json", "csv"] | None,
-        typer.Option(
+        Option(
             "--format",
             help="JSON lines, a JSON array or CSV. Default: by the ending of FILE; of a pipe, JSON "
             "lines or an array.",
@@ -88,24 +87,24 @@ def push(
     ] = None,
     url_field: Annotated[
         str | None,
-        typer.Option("--url-field", metavar="FIELD", help="Member with the URL. Default: url."),
+        Option("--url-field", metavar="FIELD", help="Member with the URL. Default: url."),
     ] = None,
     key_field: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--key-field", metavar="FIELD", help="Member that identifies an item. Default: its URL."
         ),
     ] = None,
     on_error: Annotated[
         Literal["fail", "skip"],
-        typer.Option("--on-error", help="End at an invalid item, or leave it out and list it."),
+        Option("--on-error", help="End at an invalid item, or leave it out and list it."),
     ] = "fail",
     skip: Annotated[
-        int, typer.Option("--skip", metavar="N", min=0, help="Leave out the first N items.")
+        int, Option("--skip", metavar="N", min=0, help="Leave out the first N items.")
     ] = 0,
     complete: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--complete",
             help="The input is a whole run of the job: outputs of the job that it does not have "
             "are missing.",
@@ -113,7 +112,7 @@ def push(
     ] = False,
     run_id: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--run",
             metavar="RUN_ID",
             help="Run that the items belong to. Default: that of gleanery run exec, if the group "

@@ -6,7 +6,7 @@ import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
+import click
 
 from gleanery.cli.data.command import (
     AsJson,
@@ -15,11 +15,12 @@ from gleanery.cli.data.command import (
     print_json,
     print_json_array,
     print_rows,
-    printable,
     shorten,
     show_date,
 )
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.declaration import Argument, CommandGroup, Option
+from gleanery.cli.terminal import printable
 from gleanery.client.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
         SampledOutput,
     )
 
-app = typer.Typer()
+app = CommandGroup()
 
 _COLUMNS = ("Job", "Status", "Date", "Comment")
 _MAX_MEMBERS = 5  # of an output in a sample
 _MAX_CHANGES = 20
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Job, as gleanery groups GROUP shows.")]
-Comment = Annotated[str, typer.Option("--comment", metavar="TEXT", help="Reason for the review.")]
+JobName = Annotated[str, Argument(metavar="JOB", help="Job, as gleanery groups GROUP shows.")]
+Comment = Annotated[str, Option("--comment", metavar="TEXT", help="Reason for the review.")]
 AsOf = Annotated[
     int | None,
-    typer.Option(
+    Option(
         "--as-of",
         min=0,
         metavar="CURSOR",
@@ -52,13 +53,11 @@ AsOf = Annotated[
 ]
 OutputIds = Annotated[
     list[str] | None,
-    typer.Option(
-        "--output", metavar="ID", help="Review only this output. Repeat the option for more."
-    ),
+    Option("--output", metavar="ID", help="Review only this output. Repeat the option for more."),
 ]
 FindingTexts = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--finding",
         metavar="ID:PATH:NOTE",
         help="What is wrong in an output, at PATH or as a whole. Repeat the option for more.",
@@ -87,12 +86,10 @@ class Status(StrEnum):
 )
 def reviews(
     group: GroupName,
-    history: Annotated[
-        bool, typer.Option("--history", help="List all reviews, newest first.")
-    ] = False,
+    history: Annotated[bool, Option("--history", help="List all reviews, newest first.")] = False,
     review_id: Annotated[
         str | None,
-        typer.Option("--review", metavar="ID", help="Show one review, with its findings."),
+        Option("--review", metavar="ID", help="Show one review, with its findings."),
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -147,7 +144,7 @@ def _print_details(review: ReviewDetails, as_json: bool) -> None:
         ),
     ]
     for line in lines:
-        typer.echo(printable(line))
+        click.echo(printable(line))
 
 
 @data_command(
@@ -162,11 +159,11 @@ def sample(
     group: GroupName,
     job: JobName,
     size: Annotated[
-        int, typer.Option("--size", min=1, max=200, metavar="N", help="Number of outputs.")
+        int, Option("--size", min=1, max=200, metavar="N", help="Number of outputs.")
     ] = 50,
     seed: Annotated[
         str | None,
-        typer.Option("--seed", metavar="TEXT", help="Repeat the sample that has this seed."),
+        Option("--seed", metavar="TEXT", help="Repeat the sample that has this seed."),
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -185,10 +182,10 @@ def sample(
     for number, one in enumerate(found.sample, start=1):
         _print_sampled(number, one)
     if not found.sample:
-        typer.echo("The job has no output.", err=True)
+        click.echo("The job has no output.", err=True)
     else:
         command = f"gleanery approve {shlex.quote(group)} {shlex.quote(job)} --as-of {found.cursor}"
-        typer.echo(
+        click.echo(
             f"These are {len(found.sample)} of {found.outputs} outputs, chosen with the seed "
             f"{printable(found.seed)}. If they are right, run: {printable(command)}",
             err=True,
@@ -199,9 +196,9 @@ def _print_sampled(number: int, one: SampledOutput) -> None:
     """Print one output in short lines, so that a terminal does not break its id."""
     reason = one.reason if one.detail is None else f"{one.reason}: {one.detail}"
     lines = [f"output {one.output.output_id}", one.output.source_url, *_content(one)]
-    typer.echo(printable(f"{number}. {reason}"))
+    click.echo(printable(f"{number}. {reason}"))
     for line in lines:
-        typer.echo(f"   {printable(line)}")
+        click.echo(f"   {printable(line)}")
 
 
 def _content(one: SampledOutput) -> list[str]:
@@ -236,9 +233,7 @@ def approve(
     group: GroupName,
     job: JobName,
     comment: Comment = "",
-    status: Annotated[Status, typer.Option("--status", help="Status of the review.")] = (
-        Status.approved
-    ),
+    status: Annotated[Status, Option("--status", help="Status of the review.")] = (Status.approved),
     as_of: AsOf = None,
     outputs: OutputIds = None,
     findings: FindingTexts = None,
@@ -269,7 +264,7 @@ def reject(
     job: JobName,
     changes_requested: Annotated[
         bool,
-        typer.Option("--changes-requested", help="Ask for changes, instead of a rejection."),
+        Option("--changes-requested", help="Ask for changes, instead of a rejection."),
     ] = False,
     comment: Comment = "",
     as_of: AsOf = None,
@@ -344,9 +339,9 @@ def _print_job(review: Review, job: Job | None, options: _Options) -> None:
     message = f"The review of {review.job_id} is now: {review.status}."
     if job is not None:
         message += f" {job.approved} of {job.outputs} outputs of the job are approved."
-    typer.echo(message)
+    click.echo(message)
     if job is not None and options.status == Status.approved and job.approved == 0 < job.outputs:
-        typer.echo(
+        click.echo(
             "Nothing is approved: all values of the job were stored after --as-of.", err=True
         )
 
@@ -355,6 +350,6 @@ def _print_outputs(review: Review, outputs: list[str]) -> None:
     skipped = review.skipped_output_ids or []
     count = len(outputs) - len(skipped)
     number = f"{count} of {len(outputs)} outputs"
-    typer.echo(f"Reviewed {number} of {review.job_id}: {review.status}.")
+    click.echo(f"Reviewed {number} of {review.job_id}: {review.status}.")
     for output_id in skipped:
-        typer.echo(f"Skipped, because its value is newer: {output_id}", err=True)
+        click.echo(f"Skipped, because its value is newer: {output_id}", err=True)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+import click
 
 from gleanery.cli.data import programs
 from gleanery.cli.data.command import (
@@ -19,11 +19,10 @@ from gleanery.cli.data.command import (
     print_json,
     print_json_array,
     print_rows,
-    printable,
     show_date,
 )
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.progress import Quiet, duration
+from gleanery.cli.data.progress import Quiet
 from gleanery.cli.data.started_runs import (
     Labels,
     StartedRun,
@@ -33,6 +32,8 @@ from gleanery.cli.data.started_runs import (
     describe_run,
     parse_labels,
 )
+from gleanery.cli.declaration import Argument, CommandGroup, Option
+from gleanery.cli.terminal import duration, printable
 from gleanery.client.configuration import URL_VARIABLE
 from gleanery.client.runs import (
     GROUP_VARIABLE,
@@ -44,8 +45,8 @@ from gleanery.client.runs import (
 if TYPE_CHECKING:
     from gleanery.client import RunRecord
 
-app = typer.Typer()
-run_app = typer.Typer(
+app = CommandGroup()
+run_app = CommandGroup(
     help="Start, finish, list and show runs of jobs, and run a program in one.",
     epilog=epilog(
         (
@@ -53,9 +54,8 @@ run_app = typer.Typer(
             "gleanery run exec shop-prices shop.example -- ./scrape.sh",
         )
     ),
-    no_args_is_help=True,
 )
-app.add_typer(run_app, name="run")
+app.add_command(run_app, "run")
 
 _COLUMNS = (
     *("Start", "Job", "Status", "Created", "Updated", "Unchanged", "Missing", "Removed"),
@@ -64,16 +64,14 @@ _COLUMNS = (
 _UNBROKEN = ("Start", "Status", "Run")
 _TABLE_WIDTH = 150  # characters that the columns need, with some for the message
 
-NewGroup = Annotated[str, typer.Argument(metavar="GROUP", help="Group; a new one is created.")]
+NewGroup = Annotated[str, Argument(metavar="GROUP", help="Group; a new one is created.")]
 NewJob = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="JOB", help="Job that runs: a lasting source, such as a site. A new one is created."
     ),
 ]
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN_ID", help="Run, as gleanery run list GROUP shows.")
-]
+RunId = Annotated[str, Argument(metavar="RUN_ID", help="Run, as gleanery run list GROUP shows.")]
 Final = Literal["complete", "partial", "failed"]
 AnyStatus = Literal["running", "complete", "partial", "failed", "unknown", "abandoned"]
 Decision = Literal["remove", "keep"]
@@ -108,7 +106,7 @@ def start(
     if as_json:
         print_json(record)
     else:
-        typer.echo(record.run_id)
+        click.echo(record.run_id)
 
 
 @data_command(
@@ -124,14 +122,14 @@ def finish(
     run_id: RunId,
     status: Annotated[
         Final | None,
-        typer.Option(
+        Option(
             "--status",
             help="complete: it has sent all outputs that the job has now; the others of the job "
             "are missing. Without this option it is complete, or partial if items were rejected.",
         ),
     ] = None,
     message: Annotated[
-        str | None, typer.Option("--message", metavar="TEXT", help="What happened, for people.")
+        str | None, Option("--message", metavar="TEXT", help="What happened, for people.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -146,7 +144,7 @@ def finish(
     if as_json:
         print_json(record)
     else:
-        typer.echo(describe_run(record))
+        click.echo(describe_run(record))
 
 
 # --- list and show ------------------------------------------------------------------------------
@@ -164,14 +162,12 @@ def finish(
 def list_runs(
     group: GroupName,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Only runs of this job.")
+        str | None, Option("--job", metavar="JOB", help="Only runs of this job.")
     ] = None,
     status: Annotated[
-        AnyStatus | None, typer.Option("--status", help="Only runs with this status.")
+        AnyStatus | None, Option("--status", help="Only runs with this status.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most N runs.")
-    ] = 20,
+    limit: Annotated[int, Option("--limit", "-n", metavar="N", min=1, help="At most N runs.")] = 20,
     as_json: AsJson = False,
     url: Url = None,
     token_file: TokenFile = None,
@@ -209,9 +205,9 @@ def _print_blocks(runs: Iterable[RunRecord], empty: str) -> None:
         lines = ["  ".join(head).rstrip(), f"  run {run.run_id}", f"  {describe_counts(run)}"]
         message = _message(run)
         for line in [*lines, f"  {message}"] if message else lines:
-            typer.echo(printable(line))
+            click.echo(printable(line))
     if is_empty:
-        typer.echo(empty, err=True)
+        click.echo(empty, err=True)
 
 
 def _row(run: RunRecord) -> tuple[str, ...]:
@@ -280,7 +276,7 @@ def show(
     }
     for name, value in members.items():
         if value:
-            typer.echo(printable(f"{name}: {value}"))
+            click.echo(printable(f"{name}: {value}"))
 
 
 # --- decide -------------------------------------------------------------------------------------
@@ -299,7 +295,7 @@ def decide(
     run_id: RunId,
     decision: Annotated[
         Decision,
-        typer.Argument(metavar="remove|keep", help="Remove the missing outputs, or keep them."),
+        Argument(metavar="remove|keep", help="Remove the missing outputs, or keep them."),
     ],
     as_json: AsJson = False,
     url: Url = None,
@@ -315,11 +311,11 @@ def decide(
     if as_json:
         print_json(record)
     elif record.removal == "kept":
-        typer.echo(f"Kept the missing outputs: {record.removable:,}.")
+        click.echo(f"Kept the missing outputs: {record.removable:,}.")
     elif record.removal == "pending":
-        typer.echo(f"The service is removing the missing outputs: {record.removable:,}.")
+        click.echo(f"The service is removing the missing outputs: {record.removable:,}.")
     else:
-        typer.echo(f"Removed the missing outputs: {record.counts.removed:,}.")
+        click.echo(f"Removed the missing outputs: {record.counts.removed:,}.")
 
 
 # --- exec ---------------------------------------------------------------------------------------
@@ -338,7 +334,7 @@ def execute(
     job: NewJob,
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- COMMAND...", help="Program to run, and its arguments."),
+        Argument(metavar="-- COMMAND...", help="Program to run, and its arguments."),
     ],
     labels: Labels = None,
     quiet: Quiet = False,
@@ -380,12 +376,12 @@ def execute(
                 raise
             _warn(str(failure))
     if not quiet:
-        typer.echo(printable(describe_run(run.record)), err=True)
-    raise typer.Exit(programs.exit_status(status))
+        click.echo(printable(describe_run(run.record)), err=True)
+    raise click.exceptions.Exit(programs.exit_status(status))
 
 
 def _warn(message: str) -> None:
-    typer.echo(f"gleanery: {printable(message)}", err=True)
+    click.echo(f"gleanery: {printable(message)}", err=True)
 
 
 def _outcome(status: int, signals: list[int]) -> tuple[Final, str | None]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from gleanery.cli.data import leased_command, programs
 from gleanery.cli.data.command import (
@@ -24,6 +24,7 @@ from gleanery.cli.data.command import (
     show_date,
 )
 from gleanery.cli.data.connection import TokenFile, Url, open_client
+from gleanery.cli.declaration import Argument, CommandGroup, Option
 from gleanery.cli.terminal import pluralize
 from gleanery.client.errors import ClientError, Invalid
 
@@ -32,13 +33,12 @@ if TYPE_CHECKING:
     from gleanery.client.session_models import ImportCounts, ImportedRecord, SessionSummary
     from gleanery.sessions import WriteResult
 
-app = typer.Typer()
-sessions_app = typer.Typer(
+app = CommandGroup()
+sessions_app = CommandGroup(
     help="List, import, export, delete and lease the logins that scrapers use.",
     epilog=epilog(("gleanery sessions list", "gleanery sessions import state.json")),
-    no_args_is_help=True,
 )
-app.add_typer(sessions_app, name="sessions")
+app.add_command(sessions_app, "sessions")
 
 FORMATS = (
     "playwright, cdp, puppeteer, selenium, extension, scrapy, har, netscape (cookies.txt), curl, "
@@ -49,22 +49,22 @@ _RECORD_COLUMNS = ("Change", "Kind", "Domain", "Path", "Name", "Expires")
 
 Domain = Annotated[
     str,
-    typer.Argument(metavar="DOMAIN", help="Host. A leading dot includes its subdomains."),
+    Argument(metavar="DOMAIN", help="Host. A leading dot includes its subdomains."),
 ]
 Profile = Annotated[
     str,
-    typer.Option("--profile", metavar="NAME", help="Account at the site, if there are several."),
+    Option("--profile", metavar="NAME", help="Account at the site, if there are several."),
 ]
 Group = Annotated[
     str | None,
-    typer.Option("--group", metavar="GROUP", help="Group that the local storage belongs to."),
+    Option("--group", metavar="GROUP", help="Group that the local storage belongs to."),
 ]
 Page = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Only what the page at this URL sees."),
+    Option("--url", metavar="URL", help="Only what the page at this URL sees."),
 ]
 Format = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help=f"Format of the file: {FORMATS}.")
+    str, Option("--format", metavar="FORMAT", help=f"Format of the file: {FORMATS}.")
 ]
 
 
@@ -77,11 +77,9 @@ Format = Annotated[
     examples=("gleanery sessions list", "gleanery sessions list shop.example --json"),
 )
 def list_sessions(
-    domain: Annotated[
-        str | None, typer.Argument(metavar="[DOMAIN]", help="Only this host.")
-    ] = None,
+    domain: Annotated[str | None, Argument(metavar="[DOMAIN]", help="Only this host.")] = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="NAME", help="Only this account.")
+        str | None, Option("--profile", metavar="NAME", help="Only this account.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -118,11 +116,11 @@ def _row(session: SessionSummary) -> tuple[str, ...]:
 )
 def import_session(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="File of a browser or tool; - is standard input.")
+        str, Argument(metavar="FILE", help="File of a browser or tool; - is standard input.")
     ],
     format_: Annotated[
         str,
-        typer.Option(
+        Option(
             "--format",
             metavar="FORMAT",
             help=f"Format of the file. auto recognises it. Others: {FORMATS}.",
@@ -132,15 +130,13 @@ def import_session(
     group: Group = None,
     page: Annotated[
         str | None,
-        typer.Option(
-            "--url", metavar="URL", help="Page of the cookies, if the file does not name it."
-        ),
+        Option("--url", metavar="URL", help="Page of the cookies, if the file does not name it."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Delete other records of the hosts in the file.")
+        bool, Option("--replace", help="Delete other records of the hosts in the file.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Store nothing, and show what would be stored.")
+        bool, Option("--dry-run", help="Store nothing, and show what would be stored.")
     ] = False,
     as_json: AsJson = False,
     url: Url = None,
@@ -174,9 +170,9 @@ def _print_result(result: ImportResult) -> None:
     if result.dry_run:
         print_rows(_RECORD_COLUMNS, map(_record_row, result.records), "The file has no record.")
     verb = "Would store" if result.dry_run else "Stored"
-    typer.echo(f"{verb} in the profile {result.profile}, from the format {result.format}:")
-    typer.echo(f"  cookies: {_counts(result.cookies)}")
-    typer.echo(f"  local storage: {_counts(result.local_storage)}")
+    click.echo(f"{verb} in the profile {result.profile}, from the format {result.format}:")
+    click.echo(f"  cookies: {_counts(result.cookies)}")
+    click.echo(f"  local storage: {_counts(result.local_storage)}")
 
 
 def _record_row(record: ImportedRecord) -> tuple[str, ...]:
@@ -194,7 +190,7 @@ def _counts(counts: ImportCounts) -> str:
 
 def _print_losses(losses: Iterable[object]) -> None:
     for loss in losses:
-        typer.echo(f"gleanery: warning: {loss}", err=True)
+        click.echo(f"gleanery: warning: {loss}", err=True)
 
 
 @contextmanager
@@ -230,15 +226,13 @@ def _invalid_as_user_error() -> Iterator[None]:
 def export_session(
     domain: Domain,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="New file; - is standard output.")
+        str, Option("--output", "-o", metavar="FILE", help="New file; - is standard output.")
     ] = "-",
     format_: Format = "playwright",
     page: Page = None,
     profile: Profile = "default",
     group: Group = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace FILE if it exists.")
-    ] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace FILE if it exists.")] = False,
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
@@ -256,10 +250,10 @@ def export_session(
             f"for the format {format_}"
         )
     if output == "-" and sys.stdout.isatty():
-        typer.echo("gleanery: warning: this output contains a login", err=True)
+        click.echo("gleanery: warning: this output contains a login", err=True)
     _write(output, exported.body, overwrite)
     if output != "-":
-        typer.echo(
+        click.echo(
             f"Wrote the session of {domain} to {output}. It contains a login: delete it after use.",
             err=True,
         )
@@ -307,10 +301,10 @@ def _write(output: str, content: bytes, overwrite: bool) -> None:
 def delete_session(
     domain: Annotated[
         str,
-        typer.Argument(metavar="DOMAIN", help="Host. Records of its subdomains stay."),
+        Argument(metavar="DOMAIN", help="Host. Records of its subdomains stay."),
     ],
     profile: Profile = "default",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
@@ -324,7 +318,7 @@ def delete_session(
         if not yes:
             _confirm(found[0])
         deleted = client.session(domain, profile=profile).delete()
-    typer.echo(f"Deleted {pluralize(deleted, 'record')}.")
+    click.echo(f"Deleted {pluralize(deleted, 'record')}.")
 
 
 def _confirm(session: SessionSummary) -> None:
@@ -333,7 +327,7 @@ def _confirm(session: SessionSummary) -> None:
     cookies = pluralize(session.cookies, "cookie")
     entries = pluralize(session.local_storage, "local-storage record")
     question = f"Delete {cookies} and {entries} of {session.domain}, profile {session.profile}?"
-    if not typer.confirm(question, err=True):
+    if not click.confirm(question, err=True):
         raise CommandFailed("nothing is deleted")
 
 
@@ -354,11 +348,11 @@ def lease_session(
     domain: Domain,
     command: Annotated[
         list[str],
-        typer.Argument(metavar="-- COMMAND...", help="Program to run, and its arguments."),
+        Argument(metavar="-- COMMAND...", help="Program to run, and its arguments."),
     ],
     seconds: Annotated[
         int,
-        typer.Option(
+        Option(
             "--seconds",
             metavar="N",
             min=1,
@@ -368,7 +362,7 @@ def lease_session(
     ] = 300,
     wait: Annotated[
         float,
-        typer.Option(
+        Option(
             "--wait",
             metavar="SECONDS",
             min=0,
@@ -376,19 +370,17 @@ def lease_session(
         ),
     ] = 0,
     store: Annotated[
-        bool, typer.Option("--store", help="Store the file, if the command has changed it.")
+        bool, Option("--store", help="Store the file, if the command has changed it.")
     ] = False,
     format_: Format = "playwright",
     page: Annotated[
         str | None,
-        typer.Option(
-            "--url", metavar="URL", help="Page of the formats cookie, set-cookie and curl."
-        ),
+        Option("--url", metavar="URL", help="Page of the formats cookie, set-cookie and curl."),
     ] = None,
     profile: Profile = "default",
     holder: Annotated[
         str | None,
-        typer.Option("--holder", metavar="TEXT", help="Name that people see as the holder."),
+        Option("--holder", metavar="TEXT", help="Name that people see as the holder."),
     ] = None,
     url: Url = None,
     token_file: TokenFile = None,
@@ -406,7 +398,7 @@ def lease_session(
         lease = client.session(domain, profile=profile).lease(seconds, holder=holder, wait=wait)
         with _notes_in_message(), lease:
             status = _run_leased(lease, command, seconds, format_, page, store)
-    raise typer.Exit(status)
+    raise click.exceptions.Exit(status)
 
 
 def _require_format(format_: str) -> None:
@@ -435,7 +427,7 @@ def _run_leased(
     written = _in_format(lease, format_, page)
     _print_losses([*lease.losses, *written.losses])
     if not lease.state.cookies and not lease.state.local_storage:
-        typer.echo(
+        click.echo(
             f"gleanery: warning: there is no session of {lease.domain} in this profile, so the "
             "command is not logged in. gleanery sessions list shows the sessions",
             err=True,

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from gleanery.cli.data.command import CommandFailed, UserError, join_sentences, to_failure
+from gleanery.cli.declaration import Option
 from gleanery.client.errors import ClientError, Conflict, Forbidden
 from gleanery.client.runs import describe_skipped, shorten_message
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 Labels = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--label",
         metavar="NAME=VALUE",
         help="Argument of the run, such as country=DE. Repeat the option for more.",

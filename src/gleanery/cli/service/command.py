@@ -14,8 +14,9 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Annotated, Any, TypeVar
 
-import typer
+import click
 
+from gleanery.cli.declaration import Option
 from gleanery.common.errors import SettingsError
 from gleanery.common.setting_rows import Setting
 from gleanery.common.settings import Settings, table
@@ -32,12 +33,12 @@ _UNPRINTABLE = "Cc"  # the category of control characters
 def option(name: str, help_: str) -> Any:
     """Declare an option that belongs to one command and is not a setting."""
     variable = f"GLEANERY_{name.upper().replace('-', '_')}"
-    return typer.Option(f"--{name}", envvar=variable, help=help_)
+    return Option(f"--{name}", envvar=variable, help=help_)
 
 
 def confirmation(name: str, help_: str) -> Any:
     """Declare an option that confirms a step. It has no variable, which could confirm others."""
-    return typer.Option(f"--{name}", help=help_)
+    return Option(f"--{name}", help=help_)
 
 
 def settings_options(*names: str) -> Callable[[Command], Command]:
@@ -66,7 +67,7 @@ def all_settings_options() -> Callable[[Command], Command]:
 
 
 def _signature(command: Command, rows: list[Setting]) -> Any:
-    """Signature that Typer reads: the command's own parameters, then the settings."""
+    """Signature that a declaration reads: the command's own parameters, then the settings."""
     command_signature = signature(command, eval_str=True)
     parameters = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)
@@ -78,7 +79,7 @@ def _signature(command: Command, rows: list[Setting]) -> Any:
 
 def _parameter(row: Setting) -> Parameter:
     rule = f" Must be {row.check.rule}." if row.check is not None else ""
-    declaration = typer.Option(row.option, envvar=row.variable, help=row.help + rule)
+    declaration = Option(row.option, envvar=row.variable, help=row.help + rule)
     type_, default = (list[str], [*row.default]) if row.is_list else (row.type, row.default)
     return Parameter(
         row.name,
@@ -131,7 +132,7 @@ def with_any_schema(
 
     result = asyncio.run(run())
     if is_new:
-        typer.echo(f"Created a new database in {settings.data.absolute()}", err=True)
+        click.echo(f"Created a new database in {settings.data.absolute()}", err=True)
     return result
 
 

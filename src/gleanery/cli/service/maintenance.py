@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
-import typer
-from rich.table import Table
+import click
 
+from gleanery.cli.declaration import Argument, CommandGroup
 from gleanery.cli.service.command import confirmation, option, settings_options, with_database
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
 from gleanery.common.errors import SettingsError
@@ -28,12 +28,11 @@ from gleanery.service.storage.database import Engine
 from gleanery.service.storage.sqlite import space
 from gleanery.service.storage.sqlite.connections import lock_folder, require_file
 
-app = typer.Typer()
-keys_app = typer.Typer(
+app = CommandGroup()
+keys_app = CommandGroup(
     help="List, rotate, retire and forget the keys that encrypt cookie and local-storage values.",
-    no_args_is_help=True,
 )
-app.add_typer(keys_app, name="keys")
+app.add_command(keys_app, "keys")
 
 T = TypeVar("T")
 STANDARD_STREAM = Path("-")
@@ -47,12 +46,10 @@ _POSTGRES = (
 )
 
 
-@app.command("backup")
+@app.declare("backup")
 @settings_options("data", "blobs", "database")
 def backup_command(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Backup to create; - is standard output.")
-    ],
+    file: Annotated[Path, Argument(metavar="FILE", help="Backup to create; - is standard output.")],
     settings: Settings,
     with_key: Annotated[
         bool, option("with-key", "Include the secret key; then keep the backup secret.")
@@ -71,19 +68,17 @@ def backup_command(
             made = backup.create(settings, file, with_key, progress)
     _print_contents(_name(file, "The backup"), "the database", made.files, made.lost, to_stdout)
     if made.key and not with_key:
-        typer.echo(
+        click.echo(
             f"It does not contain the secret key {made.key}. Keep a copy of the key elsewhere: "
             "without it, cookie and local-storage values cannot be decrypted.",
             err=to_stdout,
         )
 
 
-@app.command("restore")
+@app.declare("restore")
 @settings_options("data", "blobs", "database")
 def restore_command(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Backup to restore; - is standard input.")
-    ],
+    file: Annotated[Path, Argument(metavar="FILE", help="Backup to restore; - is standard input.")],
     settings: Settings,
 ) -> None:
     """Restore a backup into a folder without a database. Clients then sync everything again."""
@@ -94,13 +89,13 @@ def restore_command(
     database = f"the database with {pluralize(restored.outputs, 'output')}"
     _print_contents(str(settings.data), database, restored.files, restored.lost)
     if restored.key and not restored.has_key:
-        typer.echo(
+        click.echo(
             f"Write the secret key {restored.key} to {settings.key_file}. If it is lost, gleanery "
             "keys forget removes the values that need it."
         )
 
 
-@app.command("restored")
+@app.declare("restored")
 @settings_options("data", "database")
 def restored_command(
     settings: Settings, yes: Annotated[bool, confirmation("yes", "Do not ask.")] = False
@@ -119,13 +114,13 @@ def restored_command(
 
         async def complete(database: Engine) -> int:
             if notice_seconds:
-                typer.echo(_RUNNING_NODES, err=True)
+                click.echo(_RUNNING_NODES, err=True)
             return await restored_database.complete_restore(
                 database, timestamps.now, progress, notice_seconds
             )
 
         count = with_database(settings, complete, migrate=True)
-    typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
+    click.echo(f"Clients will receive {pluralize(count, 'output')} again.")
 
 
 def _reject_running_service(settings: Settings) -> None:
@@ -143,7 +138,7 @@ def _confirm_sync() -> None:
             "There is no terminal to ask for confirmation: give --yes to make every client sync "
             "again"
         )
-    typer.confirm("Every client will sync everything again. Continue?", abort=True, err=True)
+    click.confirm("Every client will sync everything again. Continue?", abort=True, err=True)
 
 
 def _check_sqlite(settings: Settings, advice: str) -> None:
@@ -178,14 +173,14 @@ def _print_contents(
     holder: str, database: str, files: int | None, lost: list[str], err: bool = False
 ) -> None:
     contents = "no files (they are in a bucket)" if files is None else pluralize(files, "file")
-    typer.echo(f"{holder} contains {database} and {contents}.", err=err)
+    click.echo(f"{holder} contains {database} and {contents}.", err=err)
     if lost:
-        typer.echo(
+        click.echo(
             f"The blobs of these files were already lost or damaged: {' '.join(lost)}", err=err
         )
 
 
-@app.command("compact")
+@app.declare("compact")
 @settings_options("data", "database")
 def compact_command(
     settings: Settings,
@@ -199,7 +194,7 @@ def compact_command(
     stop the service. That needs free disk space of twice the size of the data.
     """
     if settings.database is not None:
-        typer.echo(_POSTGRES)
+        click.echo(_POSTGRES)
         return
     database = settings.sqlite_file
     require_file(database)
@@ -210,7 +205,7 @@ def compact_command(
         else:
             with_database(settings, partial(_release, progress))
     after = database.stat().st_size
-    typer.echo(
+    click.echo(
         f"{database.absolute()} has {space.megabytes(after)}. It had {space.megabytes(before)}."
     )
 
@@ -219,14 +214,13 @@ async def _release(progress: StartProgress, engine: Engine) -> None:
     await engine.release_space(progress, is_complete=True)
 
 
-@keys_app.command("list")
+@keys_app.declare("list")
 @settings_options("data", "database")
 def list_keys(settings: Settings) -> None:
     """List the keys by fingerprint, with the number of values that each has encrypted."""
-    table = Table("Key", "Values", "State", box=None)
-    for key in _with_keys(settings, key_rotation.list_keys):
-        table.add_row(key.fingerprint, str(key.values), _key_state(key))
-    print_table(table)
+    found = _with_keys(settings, key_rotation.list_keys)
+    rows = [(key.fingerprint, str(key.values), _key_state(key)) for key in found]
+    print_table(("Key", "Values", "State"), rows)
 
 
 def _key_state(key: key_rotation.ListedKey) -> str:
@@ -242,7 +236,7 @@ def _render(time: int) -> str:
     return timestamps.render_microseconds(time)
 
 
-@keys_app.command("rotate")
+@keys_app.declare("rotate")
 @settings_options("data", "database")
 def rotate_keys(settings: Settings) -> None:
     """Encrypt every value with a new key while the service runs.
@@ -252,22 +246,22 @@ def rotate_keys(settings: Settings) -> None:
     """
     with progress_bars() as progress:
         done = _with_keys(settings, partial(key_rotation.rotate, progress=progress))
-    typer.echo(f"Encrypted {done.values} values again; the active key is {done.key}.")
+    click.echo(f"Encrypted {done.values} values again; the active key is {done.key}.")
     if done.broken:
-        typer.echo(
+        click.echo(
             f"{done.broken} values cannot be decrypted with the available keys and are unchanged. "
             "gleanery keys list shows the missing keys; gleanery keys forget removes the values."
         )
     if done.retires_at is not None:
-        typer.echo(
+        click.echo(
             f"Keep the old key until {_render(done.retires_at)}: links to files that it has signed "
             "are valid until then. After that time, run gleanery keys retire."
         )
     elif not done.is_file:
-        typer.echo("Remove the old key from GLEANERY_SECRET_KEY, on one node after the other.")
+        click.echo("Remove the old key from GLEANERY_SECRET_KEY, on one node after the other.")
 
 
-@keys_app.command("retire")
+@keys_app.declare("retire")
 @settings_options("data", "database")
 def retire_keys(
     settings: Settings,
@@ -282,31 +276,31 @@ def retire_keys(
     """
     done = _with_keys(settings, partial(key_rotation.retire, at_once=now))
     for key, retires_at in done.waiting.items():
-        typer.echo(f"Links to files need the key {key} until {_render(retires_at)}.", err=True)
+        click.echo(f"Links to files need the key {key} until {_render(retires_at)}.", err=True)
     for key in done.retired:
         where = "is removed" if done.is_file else "can be removed from GLEANERY_SECRET_KEY"
-        typer.echo(f"The key {key} {where}.")
+        click.echo(f"The key {key} {where}.")
     if done.waiting:
         raise SettingsError("Run this again after that time, or give --now to break these links")
     if not done.retired:
-        typer.echo("There is no old key.")
+        click.echo("There is no old key.")
 
 
-@keys_app.command("forget")
+@keys_app.declare("forget")
 @settings_options("data", "database")
 def forget_keys(
     settings: Settings, yes: Annotated[bool, confirmation("yes", "Do not ask.")] = False
 ) -> None:
     """Remove the values that no available key can decrypt, because their key is lost."""
     count = _with_keys(settings, key_rotation.count_lost)
-    typer.echo(
+    click.echo(
         f"{count} cookie and local-storage values cannot be decrypted with the available keys.",
         err=True,
     )
     if not yes:
-        typer.confirm("Remove them and continue with the available key or a new one?", abort=True)
+        click.confirm("Remove them and continue with the available key or a new one?", abort=True)
     removed = _with_keys(settings, key_rotation.forget_lost)
-    typer.echo(f"Removed {removed} values; all other values can be decrypted.")
+    click.echo(f"Removed {removed} values; all other values can be decrypted.")
 
 
 def _with_keys(settings: Settings, work: Callable[[Settings, Engine], Coroutine[Any, Any, T]]) -> T:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
-import typer
-from rich.table import Table
-from rich.text import Text
+import click
 
+from gleanery.cli.declaration import Argument, CommandGroup, Option
 from gleanery.cli.service.command import (
     check_name,
     confirmation,
@@ -39,13 +38,17 @@ from gleanery.service.resources.access.organizations import Counts, ListedToken,
 from gleanery.service.storage import usage
 from gleanery.service.storage.database import Database, Engine
 
-app = typer.Typer()
-organization_app = typer.Typer(help="List, rename and delete organizations.", no_args_is_help=True)
-app.add_typer(organization_app, name="organization")
-token_app = typer.Typer(help="Create, list and revoke access tokens.", no_args_is_help=True)
-app.add_typer(token_app, name="token")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the organization.")]
-_COLUMNS = ("ID", "Name", "Created", "Groups", "Outputs", "Files", "Cookies", "Local storage")
+app = CommandGroup()
+organization_app = CommandGroup(help="List, rename and delete organizations.")
+app.add_command(organization_app, "organization")
+token_app = CommandGroup(help="Create, list and revoke access tokens.")
+app.add_command(token_app, "token")
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the organization.")]
+_COLUMNS = (
+    *("ID", "Name", "Created", "Groups", "Outputs", "Files", "Cookies", "Local storage"),
+    *("Tokens", "State"),
+)
+_DELETION_COLUMNS = ("ID", "Name", "Outputs", "Files", "Started", "Finished")
 _TOKEN_COLUMNS = (
     "ID",
     "Organization",
@@ -67,43 +70,42 @@ _STORAGE_KEYS = ("database_bytes", "file_bytes", "measured_on")
 _USAGE_SUMS = usage.DayUsage._fields[1:]
 
 
-@organization_app.command("list")
+@organization_app.declare("list")
 @settings_options("data", "database")
 def list_organizations(
     settings: Settings,
     deleted: Annotated[bool, option("deleted", "List the deletions instead.")] = False,
 ) -> None:
     """List the organizations, with the number of their records."""
-    print_table(_deletions(settings) if deleted else _organizations(settings))
+    if deleted:
+        print_table(_DELETION_COLUMNS, _deletions(settings))
+    else:
+        print_table(_COLUMNS, _organizations(settings))
 
 
-def _organizations(settings: Settings) -> Table:
-    table = Table(*_COLUMNS, "Tokens", "State", box=None)
+def _organizations(settings: Settings) -> Iterator[tuple[str, ...]]:
     for found in with_database(settings, organizations.list_all):
         created = timestamps.render_microseconds(found.created_at)
         state = "being deleted" if found.is_being_deleted else "active"
-        table.add_row(str(found.id), Text(found.name), created, *map(str, found.counts), state)
-    return table
+        yield str(found.id), found.name, created, *map(str, found.counts), state
 
 
-def _deletions(settings: Settings) -> Table:
-    table = Table("ID", "Name", "Outputs", "Files", "Started", "Finished", box=None)
+def _deletions(settings: Settings) -> Iterator[tuple[str, ...]]:
     for found in with_database(settings, organizations.list_deleted):
         started = timestamps.render_microseconds(found.started_at)
         finished = "not yet"
         if found.finished_at is not None:
             finished = timestamps.render_microseconds(found.finished_at)
         counts = (str(found.output_count), str(found.file_count))
-        table.add_row(str(found.id), Text(found.name), *counts, started, finished)
-    return table
+        yield str(found.id), found.name, *counts, started, finished
 
 
-@organization_app.command("rename")
+@organization_app.declare("rename")
 @settings_options("data", "database")
 def rename_organization(
     name: Name,
     new_name: Annotated[
-        str, typer.Argument(metavar="NEW_NAME", help="Name that no other organization has.")
+        str, Argument(metavar="NEW_NAME", help="Name that no other organization has.")
     ],
     settings: Settings,
 ) -> None:
@@ -111,10 +113,10 @@ def rename_organization(
     check_name("NEW_NAME", new_name)
     now = timestamps.now()
     with_database(settings, lambda engine: organizations.rename(engine, name, new_name, now))
-    typer.echo("The organization is renamed.")
+    click.echo("The organization is renamed.")
 
 
-@organization_app.command("delete")
+@organization_app.declare("delete")
 @settings_options("data", "database", "blobs")
 def delete_organization(
     name: Name,
@@ -137,7 +139,7 @@ def delete_organization(
             organization_removal.delete_organization, settings, name, ignore_missing_files, progress
         )
         counts = with_database(settings, work)
-    typer.echo(f"Deleted the organization with {_describe(counts)}.")
+    click.echo(f"Deleted the organization with {_describe(counts)}.")
 
 
 async def _count(name: str, engine: Engine) -> Counts:
@@ -150,8 +152,8 @@ def _confirm(name: str, counts: Counts) -> None:
     """Ask for the name of the organization. Raises SettingsError unless it is typed."""
     if not sys.stdin.isatty():
         raise SettingsError("There is no terminal to ask for confirmation: give --yes to delete")
-    typer.echo(f"The organization has {_describe(counts)}. All of it will be deleted.", err=True)
-    typed = typer.prompt("Type the name of the organization to delete it", err=True)
+    click.echo(f"The organization has {_describe(counts)}. All of it will be deleted.", err=True)
+    typed = click.prompt("Type the name of the organization to delete it", err=True)
     if typed != name:
         raise SettingsError("That is not the name of the organization: nothing is deleted")
 
@@ -164,7 +166,7 @@ def _describe(counts: Counts) -> str:
     )
 
 
-@token_app.command("create")
+@token_app.declare("create")
 @settings_options("data", "blobs", "database", "create")
 def create_token(
     organization: Annotated[
@@ -196,40 +198,42 @@ def create_token(
     created, similar = with_database(settings, create, create=True)
     if created.is_new_organization:
         _announce_organization(organization, similar)
-    typer.echo(created.token)
+    click.echo(created.token)
 
 
 def _announce_organization(organization: str, similar: str | None) -> None:
-    typer.echo(f"Created the organization {organization}", err=True)
+    click.echo(f"Created the organization {organization}", err=True)
     if similar is not None:
-        typer.echo(
+        click.echo(
             f"There is also the organization {similar}: if you meant it, create a token for it, "
             "and delete the new one with gleanery organization delete",
             err=True,
         )
 
 
-@token_app.command("list")
+@token_app.declare("list")
 @settings_options("data", "database")
 def list_tokens(settings: Settings) -> None:
     """List all tokens with their ids and scopes; never the tokens themselves.
 
     The last use is stored about once a minute.
     """
-    table = Table(*_TOKEN_COLUMNS, box=None)
     now = timestamps.now()
-    for token in with_database(settings, organizations.list_tokens):
-        table.add_row(
-            str(token.id),
-            Text(token.organization),
-            Text(token.name or ""),
-            ",".join(token.scopes),
-            timestamps.render_microseconds(token.created_at),
-            _time(token.expires_at),
-            _time(token.last_used_at),
-            _token_state(token, now),
-        )
-    print_table(table)
+    found = with_database(settings, organizations.list_tokens)
+    print_table(_TOKEN_COLUMNS, [_token_row(token, now) for token in found])
+
+
+def _token_row(token: ListedToken, now: int) -> tuple[str, ...]:
+    return (
+        str(token.id),
+        token.organization,
+        token.name or "",
+        ",".join(token.scopes),
+        timestamps.render_microseconds(token.created_at),
+        _time(token.expires_at),
+        _time(token.last_used_at),
+        _token_state(token, now),
+    )
 
 
 def _time(time: int | None) -> str:
@@ -243,31 +247,27 @@ def _token_state(token: ListedToken, now: int) -> str:
     return "expired" if is_expired else "valid"
 
 
-@token_app.command("revoke")
+@token_app.declare("revoke")
 @settings_options("data", "database")
 def revoke_token(
     token_id: Annotated[
         int,
-        typer.Argument(
-            metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1
-        ),
+        Argument(metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1),
     ],
     settings: Settings,
 ) -> None:
     """Revoke a token. Every node rejects it within seconds."""
     now = timestamps.now()
     with_database(settings, lambda database: organizations.revoke_token(database, token_id, now))
-    typer.echo(f"Token {token_id} is revoked.")
+    click.echo(f"Token {token_id} is revoked.")
 
 
-@token_app.command("login-link")
+@token_app.declare("login-link")
 @settings_options("data", "database", "host", "port", "tls_cert", "base_url")
 def create_login_link(
     token_id: Annotated[
         int,
-        typer.Argument(
-            metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1
-        ),
+        Argument(metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1),
     ],
     settings: Settings,
     person: Annotated[
@@ -291,7 +291,7 @@ def create_login_link(
         return await console_sessions.create_link(engine, grant, person, now)
 
     secret = with_database(settings, create)
-    typer.echo(console_sessions.link_address(address, secret, person))
+    click.echo(console_sessions.link_address(address, secret, person))
 
 
 def _parse_scopes(text: str) -> frozenset[str]:
@@ -317,7 +317,7 @@ def _parse_lifetime(text: str | None, now: int) -> int | None:
     return now + seconds * timestamps.SECOND
 
 
-@app.command("usage")
+@app.declare("usage")
 @settings_options("data", "database")
 def show_usage(
     settings: Settings,
@@ -326,15 +326,15 @@ def show_usage(
     ] = None,
     days: Annotated[
         int,
-        typer.Option(
+        Option(
             "--days", min=1, max=usage.KEPT_DAYS, help="Number of days to add up, including today."
         ),
     ] = 30,
     storage: Annotated[
         bool,
-        typer.Option("--storage", help="Measure the stored bytes now. This reads every row."),
+        Option("--storage", help="Measure the stored bytes now. This reads every row."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
     """Show the requests, the bytes, the outputs and the stored bytes of each organization.
 
@@ -345,9 +345,9 @@ def show_usage(
     work = partial(_read_usage, organization, timestamps.now() // usage.DAY - days + 1, storage)
     found = with_database(settings, work)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        click.echo(json.dumps(found, ensure_ascii=False))
     else:
-        print_table(_usage_table(found))
+        print_table((*_USAGE_COLUMNS, *_STORAGE_COLUMNS), map(_usage_row, found))
 
 
 async def _read_usage(
@@ -388,10 +388,7 @@ def _day(day: int) -> str:
     return timestamps.render_microseconds(day * usage.DAY)[:10]
 
 
-def _usage_table(found: list[dict[str, Any]]) -> Table:
-    table = Table(*_USAGE_COLUMNS, *_STORAGE_COLUMNS, box=None)
-    for one in found:
-        values = (one[key] for key in (*_USAGE_SUMS, *_STORAGE_KEYS))
-        numbers = ["-" if value is None else str(value) for value in values]
-        table.add_row(str(one["organization_id"]), Text(one["organization"]), *numbers)
-    return table
+def _usage_row(one: dict[str, Any]) -> tuple[str, ...]:
+    values = (one[key] for key in (*_USAGE_SUMS, *_STORAGE_KEYS))
+    numbers = ("-" if value is None else str(value) for value in values)
+    return str(one["organization_id"]), one["organization"], *numbers

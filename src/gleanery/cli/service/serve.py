@@ -13,8 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import typer
+import click
 
+from gleanery.cli.declaration import CommandGroup
 from gleanery.cli.service.command import (
     all_settings_options,
     option,
@@ -30,13 +31,13 @@ from gleanery.service.processes.start import bound, prepare, serve, serve_on
 from gleanery.service.storage import migrations
 from gleanery.service.storage.database import Engine, SchemaState
 
-app = typer.Typer()
+app = CommandGroup()
 _DISTRIBUTED = "The organizations are distributed over the workers."
 _WERE_DISTRIBUTED = "The organizations were distributed already. Nothing was copied."
 _FREE_PORT = 'use a free port: gleanery demo --port 0, or make demo ARGS="--port 0"'
 
 
-@app.command("serve")
+@app.declare("serve")
 @all_settings_options()
 def serve_command(settings: Settings) -> None:
     """Run the service on SQLite under --data, or on PostgreSQL with --database.
@@ -48,7 +49,7 @@ def serve_command(settings: Settings) -> None:
     serve(settings.check())
 
 
-@app.command("migrate")
+@app.declare("migrate")
 @settings_options("data", "blobs", "database", "create")
 def migrate_command(
     settings: Settings,
@@ -74,11 +75,11 @@ def migrate_command(
         _check_schema(settings)
         return
     for line in with_any_schema(settings, _migrate, create=True):
-        typer.echo(line)
+        click.echo(line)
     if distribute:
         with progress_bars() as progress:
             is_new = with_database(settings, partial(_distribute, progress))
-        typer.echo(_DISTRIBUTED if is_new else _WERE_DISTRIBUTED)
+        click.echo(_DISTRIBUTED if is_new else _WERE_DISTRIBUTED)
 
 
 async def _migrate(database: Engine) -> Sequence[str]:
@@ -102,16 +103,16 @@ def _check_schema(settings: Settings) -> None:
     migrations.reject_newer(engine, schema, accept_compatible=True)
     needed = migrations.newest(engine)
     found = f"has schema {schema.number}" if schema.number else "is empty"
-    typer.echo(f"The database {found}. This program needs schema {needed}.")
+    click.echo(f"The database {found}. This program needs schema {needed}.")
     if migrations.is_newer_and_compatible(engine, schema):
-        typer.echo("A service with this version of the program can go on until it is upgraded.")
+        click.echo("A service with this version of the program can go on until it is upgraded.")
     pending = migrations.pending(engine, schema.number)
     for line in _lines("Pending", pending):
-        typer.echo(line)
+        click.echo(line)
     if pending and schema.number:  # no service can use an empty database
-        typer.echo(_effect_on_services(pending, schema.number))
+        click.echo(_effect_on_services(pending, schema.number))
     if pending:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _effect_on_services(pending: Sequence[migrations.Migration], applied: int) -> str:
@@ -129,7 +130,7 @@ async def _read_schema(database: Engine) -> tuple[str, SchemaState]:
     return database.engine, await database.schema_state()
 
 
-@app.command("demo")
+@app.declare("demo")
 @settings_options("port")
 def demo_command(
     settings: Settings,
@@ -152,7 +153,7 @@ def _run_demo(settings: Settings) -> None:
     asyncio.run(prepare(settings))
     with progress_bars() as progress:
         login = asyncio.run(demo.create_login(settings, is_new, progress))
-    typer.echo(demo.introduction(settings.address, login, _program()))
+    click.echo(demo.introduction(settings.address, login, _program()))
     serve_on(listener, settings)
 
 
