@@ -39,9 +39,9 @@ def storing(token: str, group: str, number: int, **members: Any) -> bytes:
     return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
 
 
-def crowd_in(writes: list[tuple[Any, ...]]) -> int:
-    """Counts the writes of the crowd's organization. Sweeps write at any time, in any service."""
-    return max(Counter(arguments[1] for arguments in writes).values(), default=0)
+def crowd_in(calls: list[tuple[Any, ...]]) -> int:
+    """Counts the calls for the crowd's organization. Sweeps run at any time, in any service."""
+    return max(Counter(arguments[1] for arguments in calls).values(), default=0)
 
 
 def number_of(connection: socket.socket) -> int:
@@ -119,10 +119,13 @@ def test_an_organization_leaves_database_connections_to_another(
             open_connections(service.url, FEW) as crowd,
             LockHolder(service, LOCK) as holder,
         ):
+            reads = note_calls(monkeypatch, PostgresDatabase, "read_for")
             writes = note_calls(monkeypatch, PostgresDatabase, "write_for")
             for number, connection in enumerate(crowd):
                 connection.sendall(storing(str(client.token), f"crowded%20{number}", 1))
-            wait_until(lambda: crowd_in(writes) >= FEW)
+            # Each request reads the rules of its group before it writes. Two writes hold all
+            # connections of the organization, so the reads of other requests can wait for them.
+            wait_until(lambda: crowd_in(reads) >= FEW and crowd_in(writes) >= 2)
             assert other.get("/healthz").status_code == 200  # until then they have their slots
             other.store("group", output(1))
             assert len(other.items("group")) == 1
