@@ -89,7 +89,7 @@ def test_the_reference_in_the_docs_is_current() -> None:
 
 
 # OpenAPI cannot say that parameters belong together, and that they change the meaning of the body.
-# Nor can it say which outputs a job has, and which positions a group has.
+# Nor can it say which outputs a job has, which positions a group has, and which URLs are targets.
 BELONG_TOGETHER = """
 [[operations]]
 include-name = "POST /v1/outputs/{group_id}"
@@ -97,6 +97,14 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404",
 
 [[operations]]
 include-name = "POST /v1/reviews/{group_id}"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
+
+[[operations]]
+include-name = "POST /v1/webhooks"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
+
+[[operations]]
+include-name = "PUT /v1/webhooks/{webhook_id}"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
 """
 

@@ -321,8 +321,9 @@ def normalized(answer: httpx2.Response, asked: Names) -> NormalizedResponse:
         headers["etag"] = headers["etag"].rpartition(".")[2]
     body = re.sub(r'"seconds":\d+', '"seconds":<left>', answer.text)  # until a lease expires
     if answer.status_code == 200 and answer.request.method in ("POST", "PUT"):
-        # A created record has its own ids and hashes.
-        body = re.sub(r'"id":\d+|"[0-9a-f]{32,}"|"\d+/[0-9a-f/]+"', "<own>", body)
+        # A created record has its own ids, hashes and secret.
+        own = r'"id":\d+|"[0-9a-f]{32,}"|"\d+/[0-9a-f/]+"|"whsec_[^"]+"'
+        body = re.sub(own, "<own>", body)
         body = re.sub(r'"\d{4}-\d\d-\d\dT[\d:.]+Z"', "<date>", body)
         body = re.sub(r"signature=[0-9a-f]+|expires\W+\d+", "<own>", body)  # of a signed link
         del headers["content-length"]
