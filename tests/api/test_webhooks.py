@@ -37,8 +37,15 @@ from tests.support.webhooks import (
 )
 
 MEMBERS = {
-    *("id", "url", "events", "groups", "description", "format", "status", "create_date"),
-    *("update_date", "disabled_date", "disabled_reason", "failing_since", "old_secret_expires"),
+    *("id", "url", "events", "groups", "description", "format", "headers", "status"),
+    *(
+        "create_date",
+        "update_date",
+        "disabled_date",
+        "disabled_reason",
+        "failing_since",
+        "old_secret_expires",
+    ),
 }
 KIB = 1024
 _paths = itertools.count(1)

@@ -98,6 +98,25 @@ def test_a_webhook_is_created_changed_and_deleted(gleanery: Client) -> None:
     assert gleanery.webhooks() == []
 
 
+def test_headers_are_sent_and_kept(sender: Client, hook: Receiver) -> None:
+    headers = {"Authorization": "Bearer secret-1", "X-Api-Key": "secret-2"}
+    webhook = sender.create_webhook(hook.url(), ["test"], headers=headers)
+    assert webhook.headers == dict.fromkeys(headers)
+    assert "secret-" not in repr(webhook) + repr(sender.webhooks())
+    kept = sender.set_webhook(
+        webhook.id, url=f"{hook.url()}x", events=["test"], headers=webhook.headers
+    )
+    assert kept.headers == webhook.headers
+    sender.test_webhook(webhook.id)
+    [received] = hook.wait_for(1, "/x")
+    assert received.headers["authorization"] == "Bearer secret-1"
+    assert received.headers["x-api-key"] == "secret-2"
+    with pytest.raises(Invalid, match="give the value again") as caught:
+        sender.set_webhook(webhook.id, url=URL, events=["test"], headers=webhook.headers)
+    assert caught.value.detail[0].loc == ("body", "headers", "Authorization")
+    assert sender.set_webhook(webhook.id, url=URL, events=["test"]).headers == {}
+
+
 def test_webhooks_are_listed_in_the_order_of_their_creation(gleanery: Client) -> None:
     made = [gleanery.create_webhook(f"{URL}/{n}", ["test"]).id for n in range(3)]
     assert [webhook.id for webhook in gleanery.webhooks()] == made

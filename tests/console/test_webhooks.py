@@ -142,6 +142,36 @@ def test_an_error_is_at_its_field(console: ConsolePage) -> None:
     assert console.violations() == []
 
 
+def test_headers_are_set_and_kept(console: ConsolePage, client: Client, target: Receiver) -> None:
+    console.show("webhooks")
+    button(console, "Create webhook").click()
+    dialog(console).get_by_label("URL").fill(target.url())
+    dialog(console).get_by_label("run.finished").check()
+    headers = dialog(console).get_by_label("Headers")
+    headers.fill("Authorization: Bearer a:b \nHost: x")
+    dialog(console).get_by_role("button", name="Create webhook").click()
+    expect(headers).to_have_accessible_description(re.compile("the service sets this header"))
+    headers.fill("Authorization: Bearer a:b \n\nX-Old:old")
+    dialog(console).get_by_role("button", name="Create webhook").click()
+    dialog(console).get_by_role("button", name="Done").click()
+    facts = console.page.locator("main .facts")
+    expect(facts).to_contain_text("Authorization")
+    assert "Bearer" not in console.page.content()
+    [created] = client.get("/v1/webhooks").json()["webhooks"]
+    button(console, "Edit").click()
+    expect(headers).to_have_value("Authorization\nX-Old")
+    headers.fill("Authorization\nX-New: new")
+    assert console.violations() == []
+    dialog(console).get_by_role("button", name="Save").click()
+    expect(facts).to_contain_text("X-New")
+    expect(facts).not_to_contain_text("X-Old")
+    send_test(client, created["id"])
+    [received] = target.wait_for(1)
+    assert received.headers["authorization"] == "Bearer a:b"
+    assert received.headers["x-new"] == "new"
+    assert "x-old" not in received.headers
+
+
 def test_the_settings_are_changed(console: ConsolePage, client: Client, target: Receiver) -> None:
     events = ["run.finished", "session.invalid"]
     webhook_id = create_webhook(

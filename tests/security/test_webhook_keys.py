@@ -1,4 +1,4 @@
-"""Secrets of webhooks under key rotation, in backups, and after an organization is removed."""
+"""Secrets and headers of webhooks under key rotation, in backups, and after a removal."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.support.waiting import wait_until
 from tests.support.webhooks import (
     ALLOWED,
     act,
+    change,
     create,
     deliveries,
     rings,
@@ -32,6 +33,7 @@ from tests.support.webhooks import (
     wait_until_delivered,
 )
 
+HEADERS = {"X-Api-Key": "Xq2mB7fRz0aL"}
 TABLES = {name for name in TENANT_TABLES if name.startswith("webhook")}
 
 
@@ -58,21 +60,29 @@ def keys_with_values(where: list[str]) -> list[tuple[int, str]]:
     return [(int(row[1]), " ".join(row[2:])) for row in rows if row[1] != "0"]
 
 
-def test_a_key_rotation_encrypts_the_secrets_again(tmp_path: Path, receiver: Receiver) -> None:
+def test_a_key_rotation_encrypts_secrets_and_headers_again(
+    tmp_path: Path, receiver: Receiver
+) -> None:
     where = ["--data", str(tmp_path)]
     with serving(tmp_path) as client:
-        webhook = create(client, receiver.url())
+        webhook = create(client, receiver.url(), headers=HEADERS | {"X-Other": "other"})
         rotated = act(client, webhook, "rotate")
-        assert "Encrypted 2 values again" in run_successfully("keys", "rotate", *where)
-        assert keys_with_values(where) == [(2, "available, active")]
+        assert "Encrypted 4 values again" in run_successfully("keys", "rotate", *where)
+        assert keys_with_values(where) == [(4, "available, active")]
         act(client, webhook, "test")
-        verify(receiver.wait_for(1)[0], webhook["secret"], rotated["secret"])
+        [received] = receiver.wait_for(1)
+        verify(received, webhook["secret"], rotated["secret"])
+        assert received.headers["x-api-key"] == HEADERS["X-Api-Key"]
+        change(client, webhook, headers={"X-Api-Key": None, "X-Other": "new"})
         token = client.token
     run_successfully("keys", "retire", "--now", *where)
     assert len((tmp_path / "secret.key").read_text().split()) == 1
     with serving(tmp_path, token) as client:
         act(client, webhook, "test")
-        verify(receiver.wait_for(2)[1], webhook["secret"], rotated["secret"])
+        received = receiver.wait_for(2)[1]
+        verify(received, webhook["secret"], rotated["secret"])
+        assert received.headers["x-api-key"] == HEADERS["X-Api-Key"]
+        assert received.headers["x-other"] == "new"
         assert "Removed 0 values" in run_successfully("keys", "forget", "--yes", *where)
 
 
@@ -83,19 +93,27 @@ def test_lost_secrets_are_forgotten_and_replaced_by_a_rotation(
     where = ["--data", str(tmp_path)]
     with serving(tmp_path) as client:
         token = client.token
-        webhook = create(client, receiver.url())
+        webhook = create(client, receiver.url(), headers=HEADERS)
     (tmp_path / "secret.key").unlink()
-    assert keys_with_values(where) == [(1, "missing, active")]
-    assert "Removed 1 values" in run_successfully("keys", "forget", "--yes", *where)
+    assert keys_with_values(where) == [(2, "missing, active")]
+    assert "Removed 2 values" in run_successfully("keys", "forget", "--yes", *where)
     with serving(tmp_path, token) as client:
         act(client, webhook, "test")
         [attempt] = wait_for_attempts(client, webhook, 1)["attempts"]
         assert "rotate" in attempt["error"]
         assert receiver.connections == 0
         new = act(client, webhook, "rotate")
-        act(client, webhook, "test")
+        lost = act(client, webhook, "test")
+        found = wait_for_attempts(client, webhook, 1, lost["delivery_id"])["attempts"][-1]
+        assert "the header X-Api-Key cannot be decrypted: set it again" in found["error"]
+        assert receiver.connections == 0
+        body = {"url": webhook["url"], "events": ["test"], "headers": {"X-Api-Key": None}}
+        assert client.put(f"/v1/webhooks/{webhook['id']}", json=body).status_code == 422
+        assert show(client, webhook)["headers"] == {"X-Api-Key": None}
+        change(client, webhook, headers={"X-Api-Key": "new"})
         for one in receiver.wait_for(2):
             verify(one, new["secret"])
+            assert one.headers["x-api-key"] == "new"
 
 
 @pytest.mark.thorough
@@ -107,7 +125,7 @@ def test_a_restored_database_has_the_webhooks_and_sends_what_waits(
     receiver.answer("/", FAIL)
     with serving(origin) as client:
         token = client.token
-        webhook = create(client, receiver.url(), "test", "outputs.changed")
+        webhook = create(client, receiver.url(), "test", "outputs.changed", headers=HEADERS)
         stored = act(client, webhook, "test")
         wait_for_attempts(client, webhook, 1)
     run_successfully("backup", archive, "--with-key", "--data", str(origin))
@@ -119,6 +137,7 @@ def test_a_restored_database_has_the_webhooks_and_sends_what_waits(
         [one] = receiver.received()[1:]
         assert one.id == stored["delivery_id"]
         verify(one, webhook["secret"])
+        assert one.headers["x-api-key"] == HEADERS["X-Api-Key"]
         client.store("group", output(1))
         wait_for_ring(client, receiver, "/")
 
@@ -160,7 +179,8 @@ def test_a_removed_organization_leaves_no_rows(
     with leaving as client, service.client(organization="staying") as other:
         made: list[dict[str, Any]] = []
         for each in (client, other):
-            made.append(create(each, receiver.url(f"/{len(made)}"), "outputs.changed", "test"))
+            url, events = receiver.url(f"/{len(made)}"), ("outputs.changed", "test")
+            made.append(create(each, url, *events, headers=HEADERS))
             each.store("group", output(1))
             receiver.wait_for(1, f"/{len(made) - 1}")
             wait_for_attempts(each, made[-1], 1)

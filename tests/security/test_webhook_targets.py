@@ -18,6 +18,7 @@ import pytest
 
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.webhooks.deliveries import Answer as Sent
+from gleanery.service.resources.webhooks.endpoints import Target
 from gleanery.service.resources.webhooks.sender import Sender
 from gleanery.service.resources.webhooks.targets import Targets
 from tests.support import receiver as receiving
@@ -58,7 +59,9 @@ def send(
     async def run() -> list[Sent]:
         sender = Sender(targets, timestamps.now)
         try:
-            return [await sender.send(url, "msg_1", b"{}", [b"key"]) for url in urls]
+            return [
+                await sender.send(Target(url, "standard", [b"key"]), "msg_1", b"{}") for url in urls
+            ]
         finally:
             await sender.close()
 

@@ -168,6 +168,7 @@ NO_NAMES: dict[str, Any] = {
     },
     "body events": ["test"],
     "body groups": None,  # they may not exist
+    "body headers": None,
     "body description": None,
 }
 WHOLE_LINKS = ("get_blob", "get_signed_export")  # a complete signed link is the permission

@@ -186,7 +186,9 @@ _UNDO = {
                 PRIMARY KEY (organization_id, group_id, job_id, identity));
         """,
     ),
-    "webhooks": _Undo({}, "webhooks webhook_secrets webhook_deliveries webhook_positions"),
+    "webhooks": _Undo(
+        {}, "webhooks webhook_secrets webhook_headers webhook_deliveries webhook_positions"
+    ),
 }
 
 

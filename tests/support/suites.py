@@ -53,7 +53,11 @@ CONTRACTS = {
         "api/test_session_versions.py",
         "api/test_sessions.py",
     ),
-    "webhooks": ("api/test_webhooks.py", "api/test_webhook_retries.py"),
+    "webhooks": (
+        "api/test_webhook_headers.py",
+        "api/test_webhook_retries.py",
+        "api/test_webhooks.py",
+    ),
     "tokens": ("security/test_tokens.py", "cli/test_organizations.py"),
     "audit": ("api/test_audit.py",),
     "console": (

@@ -130,7 +130,8 @@ def create_one_of_everything(client: Client) -> Names:
 
 def _create_webhook(client: Client, names: Names) -> None:
     """Creates a webhook whose address does not exist, with two deliveries."""
-    settings = {"url": "https://receiver.invalid/", "events": ["test"]}
+    headers = {"X-Api-Key": "value"}
+    settings = {"url": "https://receiver.invalid/", "events": ["test"], "headers": headers}
     names["webhook"] = client.post("/v1/webhooks", json=settings).json()["id"]
     path = f"/v1/webhooks/{names['webhook']}"
     for _ in range(2):

@@ -36,7 +36,7 @@ def show(client: Client, webhook: dict[str, Any]) -> dict[str, Any]:
 
 def change(client: Client, webhook: dict[str, Any], **members: Any) -> dict[str, Any]:
     """Change some settings. The others stay."""
-    names = ("url", "events", "groups", "description", "format")
+    names = ("url", "events", "groups", "description", "format", "headers")
     body = {name: webhook[name] for name in names} | members
     answer = client.put(f"/v1/webhooks/{webhook['id']}", json=body)
     assert answer.status_code == 200, answer.text

@@ -431,6 +431,8 @@ class Webhook(Struct, frozen=True, gc=False, kw_only=True):
     """Groups whose events it gets; None for all."""
     description: str
     format: str
+    headers: dict[str, None] = {}
+    """Names of the headers that go with each request. Their values are not shown."""
     status: Literal["enabled", "disabled"]
     create_date: datetime
     update_date: datetime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import threading
@@ -137,9 +138,15 @@ def test_settings_are_changed_one_by_one(gleanery: CommandLine) -> None:
     ("options", "message"),
     [
         ((), "Give a setting to change"),
-        (("--reset", "url"), "--reset must be groups, description or format"),
+        (("--reset", "url"), "--reset must be groups, description, format or headers"),
         (("--reset", "groups", "--group", "a"), "--reset groups contradicts another option"),
         (("--format", "morse"), "--format must be standard, slack, discord or teams"),
+        (("--reset", "headers", "--header", "a: b"), "--reset headers contradicts another"),
+        (("--header", "X-Api-Key"), "--header needs NAME:VALUE"),
+        (("--header", ": b"), "--header needs NAME:VALUE"),
+        (("--header", "X: b", "--header", "x: c"), "--header has the name x twice"),
+        (("--header-file", "-", "--token-file", "-"), "cannot both be standard input"),
+        (("--header-file", "missing.txt"), "missing.txt"),
     ],
 )
 def test_wrong_changes_are_explained(
@@ -156,6 +163,9 @@ def test_wrong_changes_are_explained(
         ((URL, "--event", "run.ended"), "--event (number 1): "),
         ((URL, "--event", "test", "--group", "\n"), "--group (number 1): "),
         ((URL, "--event", "test", "--description", "x" * 501), "--description: "),
+        ((URL, "--event", "test", "--header", "Host: a"), "--header Host: the service sets"),
+        ((URL, "--event", "test", "--header", "1: \t\0"), "--header 1: expected a value"),
+        ((URL, "--event", "test", "--header", "X-Api-Key: "), "--header needs a value for X-Api"),
         ((URL,), "--event is missing"),
         ((), "URL is missing"),
     ],
@@ -166,6 +176,50 @@ def test_wrong_settings_are_explained(
     done = gleanery("webhooks", "create", *arguments)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert listed(gleanery) == []
+
+
+def test_headers_are_set_one_by_one(
+    gleanery: CommandLine, hook: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "headers.txt"
+    file.write_text("Authorization: Bearer a:b\n\n X-Api-Key :  secret-1 \n")
+    created = create(gleanery, hook.url(), "--header", "X-A: a", "--header-file", str(file))
+    webhook_id = created["id"]
+    assert created["headers"] == {"X-A": None, "Authorization": None, "X-Api-Key": None}
+
+    def sent() -> dict[str, str]:
+        run(gleanery, "test", webhook_id)
+        names = ("x-a", "authorization", "x-api-key", "x-new")
+        headers = hook.received()[-1].headers
+        return {name: headers[name] for name in names if name in headers}
+
+    first = {"x-a": "a", "authorization": "Bearer a:b", "x-api-key": "secret-1"}
+    assert sent() == first
+    run(gleanery, "set", webhook_id, "--description", "y")
+    assert sent() == first
+    run(gleanery, "set", webhook_id, "--header", "x-a:", "--header", "X-New: new")
+    del first["x-a"]
+    assert sent() == first | {"x-new": "new"}
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x-api-key: b\n")))
+    done = gleanery("webhooks", "set", webhook_id, "--header-file", "-")
+    assert done.returncode == 0, done.stderr
+    assert "Headers: Authorization, X-New, x-api-key\n" in done.stdout
+    assert sent() == first | {"x-new": "new", "x-api-key": "b"}
+    for shown in (run(gleanery, "show", webhook_id), run(gleanery, "show", webhook_id, "--json")):
+        assert "Bearer" not in shown
+    moved = gleanery("webhooks", "set", webhook_id, "--url", URL)
+    assert moved.returncode == 2
+    assert "--header Authorization: a value is kept only while the scheme, host" in moved.stderr
+    run(gleanery, "set", webhook_id, "--reset", "headers", "--url", URL)
+    assert json.loads(run(gleanery, "show", webhook_id, "--json"))["headers"] == {}
+
+
+def test_a_wrong_header_is_not_printed(gleanery: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "headers.txt"
+    for content in (b"secret-1", b"Host: secret-1", b"X: secret-1\x01", b"X: secret-1\xff"):
+        file.write_bytes(content)
+        done = gleanery(*("webhooks", "create", URL, "--event", "test", "--header-file", str(file)))
+        assert (done.returncode, "secret-1" in done.stdout + done.stderr) == (2, False)
 
 
 def test_a_secret_is_rotated(gleanery: CommandLine, hook: Receiver) -> None:

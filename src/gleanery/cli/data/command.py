@@ -86,6 +86,7 @@ _OPTION_OF_MEMBER = {
     "events": "--event",
     "groups": "--group",
     "description": "--description",
+    "headers": "--header",
 }
 """Options of commands for members and parameters of a request."""
 _NAMED_BY_MESSAGE = {"decision", "webhook_id", "delivery_id"}
@@ -227,6 +228,8 @@ def _describe(detail: ErrorDetail) -> str:
         return f"{'.'.join(detail.loc[1:])}: {detail.msg}"
     if name == "missing" and inner:
         return f"{option}-{inner[0].replace('_', '-')}: {detail.msg}"
+    if name == "headers" and inner:
+        return f"{option} {inner[0]}: {detail.msg}"
     number = f" (number {int(inner[0]) + 1})" if inner and inner[0].isdecimal() else ""
     return f"{option}{number}: {detail.msg}"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
@@ -50,7 +51,7 @@ _WAIT_SECONDS = 20.0
 """Longest wait for the result of a test. An attempt takes at most 15 seconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the result
 _LOOKED_AT = 100  # deliveries
-_RESETTABLE = ("groups", "description", "format")
+_RESETTABLE = ("groups", "description", "format", "headers")
 _STORE = "Store the secret now: it is not shown again. Receivers verify signatures with it."
 
 FormatName = Literal["standard", "slack", "discord", "teams"]
@@ -63,6 +64,16 @@ _EVENT_HELP = "Event that the address gets. Repeat it for more."
 _GROUP_HELP = "Only events of this group. Repeat it for more. Default: of all groups."
 _FORMAT_HELP = "standard: the event as JSON. The others are short messages for a chat."
 _DESCRIPTION_HELP = "What the webhook is for, for people."
+_HEADER_HELP = "Header that each request to the address has. Repeat it for more."
+HeaderFile = Annotated[
+    str | None,
+    Option(
+        "--header-file",
+        metavar="FILE",
+        help="File with headers, one per line, so that no value is in the history of the shell; - "
+        "is standard input.",
+    ),
+]
 
 
 # --- create and change --------------------------------------------------------------------------
@@ -75,6 +86,7 @@ _DESCRIPTION_HELP = "What the webhook is for, for people."
         "gleanery webhooks create https://receiver.example/hook --event run.finished",
         "gleanery webhooks create https://a.example/ --event outputs.changed --group shop-prices",
         "gleanery webhooks create https://chat.example/x --event run.finished --format slack",
+        "gleanery webhooks create https://b.example/ --event run.finished --header-file b.txt",
     ),
 )
 def create(
@@ -90,6 +102,10 @@ def create(
         str | None, Option("--description", metavar="TEXT", help=_DESCRIPTION_HELP)
     ] = None,
     format_: Annotated[FormatName, Option("--format", help=_FORMAT_HELP)] = "standard",
+    headers: Annotated[
+        list[str] | None, Option("--header", metavar="NAME:VALUE", help=_HEADER_HELP)
+    ] = None,
+    header_file: HeaderFile = None,
     as_json: AsJson = False,
     url: Url = None,
     token_file: TokenFile = None,
@@ -98,20 +114,50 @@ def create(
 
     The secret is printed once. Events: outputs.changed, run.finished, review.created,
     delivery.failed and webhook.disabled. The events alert.opened, alert.closed and session.invalid
-    are reserved, and not sent yet. The token needs the scope webhooks:write.
+    are reserved, and not sent yet. The values of headers are never shown. The token needs the
+    scope webhooks:write.
     """
+    parsed = _parse_headers(headers, header_file, token_file)
+    if empty := [name for name, value in parsed.items() if not value]:
+        raise UserError(f"--header needs a value for {empty[0]}")
     advice = (
         "The webhook may have been created: gleanery webhooks list shows it. Nobody has seen its "
         "secret, so delete it."
     )
     with open_client(url, token_file) as client, _uncertain(advice):
-        created = client.create_webhook(target, events, groups or None, description, format_)
+        created = client.create_webhook(
+            target, events, groups or None, description, format_, parsed or None
+        )
     if as_json:
         print_json(created)
         return
     click.echo(printable(f"Webhook: {created.id}"))
     _print_secret(created)
     click.echo(f"Next, test it: gleanery webhooks test {printable(created.id)}", err=True)
+
+
+def _parse_headers(
+    texts: Sequence[str] | None, file: str | None, token_file: str | None
+) -> dict[str, str]:
+    """Return the headers of the options and of the file. Messages never contain a value."""
+    lines = [*(texts or ())]
+    if file is not None:
+        if file == token_file == "-":
+            raise UserError("--header-file and --token-file cannot both be standard input")
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        try:
+            lines += [line for line in content.decode().splitlines() if line.strip()]
+        except UnicodeDecodeError:
+            raise UserError("--header-file must be text: one header per line") from None
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not name or not colon:
+            raise UserError("--header needs NAME:VALUE, such as 'X-Api-Key: abc'")
+        if name.lower() in map(str.lower, headers):
+            raise UserError(f"--header has the name {name} twice: give it once")
+        headers[name] = value
+    return headers
 
 
 def _print_secret(webhook: WebhookWithSecret) -> None:
@@ -145,6 +191,7 @@ def _is_rejection(error: ClientError) -> bool:
         "gleanery webhooks set WEBHOOK_ID --url https://receiver.example/v2/hook",
         "gleanery webhooks set WEBHOOK_ID --event run.finished --event review.created",
         "gleanery webhooks set WEBHOOK_ID --reset groups",
+        "gleanery webhooks set WEBHOOK_ID --header-file - < headers.txt",
     ),
 )
 def set_(
@@ -172,13 +219,22 @@ def set_(
         str | None, Option("--description", metavar="TEXT", help=_DESCRIPTION_HELP)
     ] = None,
     format_: Annotated[FormatName | None, Option("--format", help=_FORMAT_HELP)] = None,
+    headers: Annotated[
+        list[str] | None,
+        Option(
+            "--header",
+            metavar="NAME:VALUE",
+            help=f"{_HEADER_HELP} Other headers stay. An empty value removes the header.",
+        ),
+    ] = None,
+    header_file: HeaderFile = None,
     reset: Annotated[
         list[str] | None,
         Option(
             "--reset",
             metavar="SETTING",
-            help="Setting that gets its default again: groups, description or format. Repeat it "
-            "for more.",
+            help="Setting that gets its default again: groups, description, format or headers. "
+            "Repeat it for more.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -187,8 +243,9 @@ def set_(
 ) -> None:
     """Change settings of a webhook, and print it. The other settings and the secret stay.
 
-    Events that wait are sent at once, to the new address. The token needs the scopes webhooks:read
-    and webhooks:write.
+    Events that wait are sent at once, to the new address. If it has another scheme, host or port,
+    give the values of the headers again. The token needs the scopes webhooks:read and
+    webhooks:write.
     """
     given: dict[str, Any] = {
         "url": target,
@@ -196,16 +253,26 @@ def set_(
         "groups": groups or None,
         "description": description,
         "format": format_,
+        "headers": _parse_headers(headers, header_file, token_file) or None,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     _check_changes(changes, reset or [])
     with open_client(url, token_file) as client:
         before = client.get_webhook(webhook_id)
+        if "headers" in changes:
+            changes["headers"] = _merge_headers(before.headers, changes["headers"])
         settings = {name: getattr(before, name) for name in given} | changes
         for name in reset or ():
             settings.pop(name, None)
         changed = client.set_webhook(webhook_id, **settings)
     _print_webhook(changed, as_json)
+
+
+def _merge_headers(stored: Mapping[str, None], given: Mapping[str, str]) -> dict[str, str | None]:
+    """Return all headers. None keeps the stored value, and an empty value removes the header."""
+    names = {name.lower() for name in given}
+    kept = {name: None for name in stored if name.lower() not in names}
+    return kept | {name: value for name, value in given.items() if value}
 
 
 def _check_changes(changes: dict[str, Any], reset: list[str]) -> None:
@@ -358,6 +425,7 @@ def _print_webhook(webhook: Webhook, as_json: bool) -> None:
         "Events": ", ".join(webhook.events),
         "Groups": "all" if webhook.groups is None else ", ".join(webhook.groups),
         "Format": webhook.format,
+        "Headers": ", ".join(webhook.headers),
         "Description": webhook.description,
         "Status": f"{webhook.status}{reason}",
         "Disabled": show_date(webhook.disabled_date),

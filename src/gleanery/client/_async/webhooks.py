@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gleanery.client._async.pager import AsyncPager
@@ -49,8 +49,12 @@ class AsyncWebhooks:
         groups: Iterable[str] | None = None,
         description: str | None = None,
         format: WebhookFormat = "standard",  # noqa: A002
+        headers: Mapping[str, str | None] | None = None,
     ) -> WebhookWithSecret:
         """Let an address get events, such as ``["run.finished"]``, of all groups or of some.
+
+        ``headers`` go with each request to the address, such as ``{"X-Api-Key": "…"}``. No call
+        returns their values.
 
         Store the ``secret`` of the result: no other call returns it. If the response is lost, the
         request is not sent again, because that could create a second webhook. Then ``webhooks``
@@ -58,7 +62,7 @@ class AsyncWebhooks:
         """
         from gleanery.client.models import WebhookWithSecret
 
-        settings = _settings(url, events, groups, description, format)
+        settings = _settings(url, events, groups, description, format, headers)
         request = json_request("POST", path("webhooks"), settings)
         request.is_repeatable = False
         return await self._requester.fetch(request, WebhookWithSecret)
@@ -72,14 +76,17 @@ class AsyncWebhooks:
         groups: Iterable[str] | None = None,
         description: str | None = None,
         format: WebhookFormat = "standard",  # noqa: A002
+        headers: Mapping[str, str | None] | None = None,
     ) -> Webhook:
         """Replace the settings of a webhook. A setting that is left out is reset.
 
-        The secret stays. What waits is sent at once, to the new address.
+        The secret stays. What waits is sent at once, to the new address. Without ``headers``, all
+        headers are removed. None keeps the value of a header, as long as the URL has the same
+        scheme, host and port: ``headers=webhook.headers`` keeps all.
         """
         from gleanery.client.models import Webhook
 
-        settings = _settings(url, events, groups, description, format)
+        settings = _settings(url, events, groups, description, format, headers)
         request = json_request("PUT", path("webhooks", webhook_id), settings)
         return await self._requester.fetch(request, Webhook)
 
@@ -149,6 +156,7 @@ def _settings(
     groups: Iterable[str] | None,
     description: str | None,
     format_: WebhookFormat,
+    headers: Mapping[str, str | None] | None,
 ) -> dict[str, object]:
     return {
         "url": url,
@@ -156,6 +164,7 @@ def _settings(
         "groups": None if groups is None else _names("groups", groups),
         "description": description,
         "format": format_,
+        "headers": None if headers is None else dict(headers),
     }
 
 

@@ -1,4 +1,4 @@
-"""Key rotation: re-encrypts session values, and secrets of webhooks, with a new secret key.
+"""Key rotation: re-encrypts session values, and secrets and headers of webhooks, with a new key.
 
 It works in short transactions.
 
@@ -26,7 +26,7 @@ from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.sessions.cookies import COOKIES
 from gleanery.service.resources.sessions.local_storage import LOCAL_STORAGE
 from gleanery.service.resources.sessions.records import QUEUE_KEY, lock_session_state
-from gleanery.service.resources.webhooks.endpoints import SECRETS
+from gleanery.service.resources.webhooks.endpoints import HEADERS, SECRETS
 from gleanery.service.storage import metadata
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
 from gleanery.service.storage.paging import count_fitting
@@ -45,7 +45,7 @@ class _Encrypted(Protocol):
     def hash_identity(self) -> Callable[..., bytes]: ...
 
 
-_KINDS: tuple[_Encrypted, ...] = (COOKIES, LOCAL_STORAGE, SECRETS)
+_KINDS: tuple[_Encrypted, ...] = (COOKIES, LOCAL_STORAGE, SECRETS, HEADERS)
 _KEY_OF_VALUE = f"substr(encrypted_value, 1, {FINGERPRINT_BYTES})"
 
 

@@ -139,6 +139,7 @@ _ORGANIZATION_TABLES = (
     _of_organization("session_revisions", "revision", -1),
     _of_organization("webhooks", "id", 0),
     _of_organization("webhook_secrets", "id", 0),
+    _of_organization("webhook_headers", "id", 0),
     _of_organization("webhook_deliveries", "id", 0),
     _of_organization("webhook_positions", "webhook_id", 0),
     _of_organization("idempotency_keys", "key_hash", b""),
@@ -149,7 +150,8 @@ _ORGANIZATION_TABLES = (
 _REMAINING_TABLES = (
     *("groups", "cookies", "local_storage", "session_leases", "idempotency_keys"),
     *("session_revisions", "files", "blobs", "unreferenced_blobs", "organization_usage"),
-    *("webhooks", "webhook_secrets", "webhook_deliveries", "webhook_positions"),
+    *("webhooks", "webhook_secrets", "webhook_headers"),
+    *("webhook_deliveries", "webhook_positions"),
 )
 _ANY_ROW = " UNION ALL ".join(
     f"SELECT * FROM (SELECT 1 FROM {table} WHERE organization_id = $1 LIMIT 1) AS {table}_row"

@@ -56,6 +56,7 @@ TENANT_TABLES = (
     "tombstones",
     "view_tombstones",
     "webhook_deliveries",
+    "webhook_headers",
     "webhook_positions",
     "webhook_secrets",
     "webhooks",

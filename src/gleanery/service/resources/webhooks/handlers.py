@@ -40,12 +40,12 @@ async def get_webhook(context: AnyContext) -> Response:
 
 
 async def set_webhook(context: RequestContext[None, WebhookIn]) -> Response:
-    now, url = context.services.clock(), _checked_url(context, context.body.url)
-    webhook_id = context.path["webhook_id"]
+    services, now = context.services, context.services.clock()
+    url, webhook_id = _checked_url(context, context.body.url), context.path["webhook_id"]
     webhook = await endpoints.change(
-        context.database, webhook_id, context.body, url, now, context.actor
+        context.database, services.vault, webhook_id, context.body, url, now, context.actor
     )
-    context.services[Dispatcher].wake()
+    services[Dispatcher].wake()
     return Response(encode(webhook))
 
 

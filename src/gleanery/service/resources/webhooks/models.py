@@ -2,19 +2,79 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationError
 from typing_extensions import TypedDict
 
 from gleanery.service.foundation.field_types import MAX_INT64, Name, Text, WholeNumber
-from gleanery.service.foundation.models import DateTimeOut, Input, PageMetadata, Query
+from gleanery.service.foundation.models import (
+    DateTimeOut,
+    Input,
+    PageMetadata,
+    Query,
+    custom_error,
+)
 from gleanery.service.resources.events.storing import EVENT_NAMES, EventName
 
 MAX_URL_LENGTH = 2000
 _MAX_GROUPS = 100
+MAX_HEADERS = 10
+_MAX_HEADER_NAME, MAX_HEADER_VALUE = 100, 2000  # characters
+# A token of HTTP.
+_HEADER_NAME_PATTERN = rf"^[A-Za-z0-9!#$%&'*+.^_`|~-]{{1,{_MAX_HEADER_NAME}}}$"
+# Visible ASCII, with spaces and tabs inside.
+_HEADER_VALUE_PATTERN = rf"^[!-~](?:[\t -~]{{0,{MAX_HEADER_VALUE - 2}}}[!-~])?$"
+_RESERVED_HEADERS = {
+    *("connection", "content-encoding", "content-length", "content-type", "expect", "host"),
+    *("keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
+}
+_RESERVED_PREFIXES = ("proxy-", "webhook-")
+_EXPECTED_NAME = f"expected a name of 1 to {_MAX_HEADER_NAME} letters, digits and signs such as -"
+_RESERVED_NAME = "the service sets this header itself: leave it out"
+_SAME_NAME = "the header is given twice: names do not differ by upper and lower case"
+_EXPECTED_VALUE = (
+    f"expected a value of 1 to {MAX_HEADER_VALUE} visible ASCII characters, with spaces and tabs "
+    "only between them"
+)
 Format = Literal["standard", "slack", "discord", "teams"]
 DeliveryStatus = Literal["waiting", "delivered", "failed"]
+
+
+def _check_headers(headers: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the headers. Raise ValidationError with a problem for each wrong one."""
+    problems, seen = [], set[str]()
+    for name, value in headers.items():
+        if problem := _header_problem(name, value, seen):
+            problems.append(custom_error("webhook_header", problem, [name[:_MAX_HEADER_NAME]]))
+        seen.add(name.lower())
+    if problems:
+        raise ValidationError.from_exception_data("headers", problems)
+    return headers
+
+
+def _header_problem(name: str, value: str | None, seen: set[str]) -> str | None:
+    """Return what is wrong, without the value. The names in ``seen`` are in lower case."""
+    if not re.fullmatch(_HEADER_NAME_PATTERN, name):
+        return _EXPECTED_NAME
+    lower = name.lower()
+    if lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
+        return _RESERVED_NAME
+    if lower in seen:
+        return _SAME_NAME
+    if value is not None and not re.fullmatch(_HEADER_VALUE_PATTERN, value):
+        return _EXPECTED_VALUE
+    return None
+
+
+_HeaderName = Annotated[str, Field(json_schema_extra={"pattern": _HEADER_NAME_PATTERN})]
+_HeaderValue = Annotated[str, Field(json_schema_extra={"pattern": _HEADER_VALUE_PATTERN})]
+_Headers = Annotated[
+    dict[_HeaderName, _HeaderValue | None],
+    Field(max_length=MAX_HEADERS),
+    AfterValidator(_check_headers),
+]
 
 
 class WebhookIn(Input):
@@ -43,6 +103,15 @@ class WebhookIn(Input):
         default="standard",
         description="standard: the event as JSON. The others are short messages for a chat.",
     )
+    headers: _Headers | None = Field(
+        default=None,
+        description="Headers that each request to the address has, such as `Authorization`: at "
+        f"most {MAX_HEADERS}, with names of at most {_MAX_HEADER_NAME} and values of at most "
+        f"{MAX_HEADER_VALUE:,} characters. Values are visible ASCII, with spaces and tabs inside. "
+        "They are stored encrypted, and never shown. null keeps the stored value of a header, as "
+        "long as `url` has the same scheme, host and port. Names are compared ignoring case. "
+        "Headers that the service sets itself are refused, except `User-Agent` and `Accept`.",
+    )
 
 
 class WebhookOut(TypedDict):
@@ -54,6 +123,10 @@ class WebhookOut(TypedDict):
     groups: list[str] | None
     description: str
     format: Format
+    headers: Annotated[
+        dict[str, None],
+        Field(description="Names of the headers, each with null: values are never shown."),
+    ]
     status: Annotated[
         Literal["enabled", "disabled"],
         Field(description="disabled: it gets no events until somebody enables it."),

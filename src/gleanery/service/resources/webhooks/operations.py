@@ -26,11 +26,13 @@ _SETTINGS: dict[str, Any] = {
     "events": ["outputs.changed", "run.finished"],
     "groups": [GROUP_ID],
     "description": "Warehouse",
+    "headers": {"X-Api-Key": "Xq2mB7fRz0aL"},
 }
 _WEBHOOK = {
     "id": _WEBHOOK_ID,
     **_SETTINGS,
     "format": "standard",
+    "headers": {"X-Api-Key": None},
     "status": "enabled",
     "create_date": REVIEW_DATE,
     "update_date": REVIEW_DATE,
@@ -71,7 +73,8 @@ _OPERATIONS = (
         path="/v1/webhooks",
         handler=handlers.get_webhooks,
         title="Get webhooks",
-        description="All webhooks of the organization, oldest first, without their secrets.",
+        description="All webhooks of the organization, oldest first, without their secrets, and "
+        "without the values of their headers.",
         scopes=("webhooks:read",),
         response=WebhookPage,
         example=Example(response={"metadata": LAST_PAGE, "webhooks": [_WEBHOOK]}),
@@ -81,7 +84,7 @@ _OPERATIONS = (
         path="/v1/webhooks/{webhook_id}",
         handler=handlers.get_webhook,
         title="Get a webhook",
-        description="One webhook, without its secret.",
+        description="One webhook, without its secret, and without the values of its headers.",
         scopes=("webhooks:read",),
         response=WebhookOut,
         example=Example(path=_IN_WEBHOOK, response=_WEBHOOK),
@@ -92,7 +95,9 @@ _OPERATIONS = (
         handler=handlers.set_webhook,
         title="Change a webhook",
         description="Replaces all settings of a webhook. A member that is left out gets its "
-        "default. The secret stays. What waits is sent at once, to the new address.",
+        "default: without `headers`, all headers are removed. A header with null keeps its value, "
+        "so you can send back what GET returns. The secret stays. What waits is sent at once, to "
+        "the new address.",
         scopes=("webhooks:write",),
         body=WebhookIn,
         response=WebhookOut,

@@ -32,7 +32,7 @@ _FEW_GROUPS = 10  # that are read one by one
 _RECENT = 600 * timestamps.SECOND
 """Only a scan looks at groups that have not changed for this time."""
 _SELECT = """
-SELECT organization_id, id, webhook_id, url, format, events, group_ids, created_at, updated_at,
+SELECT organization_id, id, webhook_id, format, events, group_ids, created_at, updated_at,
     failures, resume_at, resume_at <= $1 AND EXISTS (SELECT 1 FROM webhook_deliveries
         WHERE webhook_deliveries.organization_id = webhooks.organization_id
             AND webhook_deliveries.webhook_id = webhooks.id AND status = 'waiting'

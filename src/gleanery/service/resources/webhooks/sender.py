@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpcore2
@@ -29,6 +29,8 @@ from httpcore2 import (
 from gleanery.common.version import __version__
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.webhooks.deliveries import Answer
+from gleanery.service.resources.webhooks.endpoints import Target
+from gleanery.service.resources.webhooks.models import MAX_HEADER_VALUE
 from gleanery.service.resources.webhooks.targets import TargetRefused, Targets
 
 TIMEOUT_SECONDS = 15.0
@@ -40,7 +42,17 @@ _MAX_IDLE = 100
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _CLOSED = (httpcore2.RemoteProtocolError, httpcore2.ReadError, httpcore2.WriteError)
 """Errors of a connection that the receiver has closed."""
-_USER_AGENT = f"Gleanery/{__version__}".encode()
+_DEFAULT_HEADERS = ((b"user-agent", f"Gleanery/{__version__}".encode()), (b"accept", b"*/*"))
+"""Headers that a webhook may replace."""
+_SECRET_WORD = re.compile(rb'[^\s"\\]{8,}')
+
+
+class _Request(NamedTuple):
+    url: str
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+    secret_words: Sequence[bytes]
+    """Parts of the values of headers. They are hidden if the response repeats them."""
 
 
 class Sender:
@@ -67,22 +79,29 @@ class Sender:
     async def _close_first(self) -> None:
         await self._idle.pop(next(iter(self._idle))).aclose()
 
-    async def send(self, url: str, delivery_id: str, body: bytes, keys: Sequence[bytes]) -> Answer:
+    async def send(self, target: Target, delivery_id: str, body: bytes) -> Answer:
         """Send a request. A failure is a part of the answer."""
-        if not keys:
+        if not target.keys:
             return Answer(error="the secret of the webhook cannot be decrypted: rotate it")
+        if target.lost_header is not None:
+            name = target.lost_header
+            return Answer(error=f"the value of the header {name} cannot be decrypted: set it again")
         timestamp = self._clock() // timestamps.SECOND
-        headers = [
-            (b"host", urlsplit(url).netloc.encode()),
-            (b"user-agent", _USER_AGENT),
+        own = [
+            (b"host", urlsplit(target.url).netloc.encode()),
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
-            (b"accept", b"*/*"),
-            *signed_headers(delivery_id, timestamp, body, keys),
+            *signed_headers(delivery_id, timestamp, body, target.keys),
         ]
+        given = [(name.encode(), value.encode()) for name, value in target.headers]
+        names = {name.lower() for name, _ in given}
+        defaults = [header for header in _DEFAULT_HEADERS if header[0] not in names]
+        words = [word for _, value in given for word in _SECRET_WORD.findall(value)]
+        words.sort(key=len, reverse=True)
+        request = _Request(target.url, [*own, *defaults, *given], body, words)
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                return await self._request(url, headers, body)
+                return await self._send(request)
         except (TimeoutError, httpcore2.TimeoutException):
             return Answer(error=f"no complete response within {TIMEOUT_SECONDS:.0f} seconds")
         except TargetRefused as error:
@@ -90,25 +109,18 @@ class Sender:
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             return Answer(error=_describe(error))
 
-    async def _request(
-        self, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ) -> Answer:
-        """Send a request with the idle connection of this URL, or with a new one."""
-        idle = self._idle.pop(url, None)
+    async def _send(self, request: _Request) -> Answer:
+        """Send a request with the idle connection of its URL, or with a new one."""
+        idle = self._idle.pop(request.url, None)
         if idle is not None and not idle.has_expired():
             with suppress(*_CLOSED):  # the receiver may close it at this moment
-                return await self._exchange(idle, url, headers, body)
+                return await self._exchange(idle, request)
         elif idle is not None:
             await idle.aclose()
-        return await self._exchange(self._new_connection(url), url, headers, body)
+        return await self._exchange(self._new_connection(request.url), request)
 
-    async def _exchange(
-        self,
-        connection: AsyncHTTPConnection,
-        url: str,
-        headers: Sequence[tuple[bytes, bytes]],
-        body: bytes,
-    ) -> Answer:
+    async def _exchange(self, connection: AsyncHTTPConnection, request: _Request) -> Answer:
+        url, headers, body, _ = request
         content = bytearray()
         try:
             async with connection.stream("POST", url, headers=headers, content=body) as response:
@@ -126,7 +138,10 @@ class Sender:
         else:
             await connection.aclose()
         status = response.status
-        shown = bytes(content[:_MAX_SHOWN_BYTES]).decode("utf-8", "replace")
+        content = content[: _MAX_SHOWN_BYTES + MAX_HEADER_VALUE]
+        for word in request.secret_words:
+            content = content.replace(word, b"*" * len(word))
+        shown = content[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
         shown = _UNREADABLE.sub("\ufffd", shown)
         if 200 <= status <= 299:
             return Answer(status, shown)

@@ -18,6 +18,7 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.events import storing
 from gleanery.service.resources.webhooks import deliveries, endpoints, messages
 from gleanery.service.resources.webhooks.deliveries import Answer, Outcome, State, Waiting
+from gleanery.service.resources.webhooks.endpoints import Target
 from gleanery.service.resources.webhooks.recorder import Counts, Recorder
 from gleanery.service.resources.webhooks.sender import Sender
 from gleanery.service.storage.database import Engine
@@ -48,7 +49,6 @@ class Webhook(NamedTuple):
     organization_id: int
     id: int
     webhook_id: str
-    url: str
     format: str
     events: str
     group_ids: str | None
@@ -119,8 +119,8 @@ class Worker:
         """The last doorbells, by group."""
         self._read_at = 0.0
         """When stored events are to be read, by the clock of the service."""
-        self._keys: Sequence[bytes] = ()
-        """The keys that sign, since the last look at the webhook."""
+        self._target: Target | None = None
+        """What attempts need, since the last look at the webhook."""
 
     @property
     def has_doorbells(self) -> bool:
@@ -138,7 +138,7 @@ class Worker:
 
     def change(self, webhook: Webhook, seqs: dict[int, tuple[str, int]]) -> None:
         """Use these settings from the next attempt on."""
-        self._keys = ()
+        self._target = None
         if webhook.has_due or webhook.updated_at != self.webhook.updated_at:
             self._read_at = 0.0
         if webhook.updated_at != self.webhook.updated_at:
@@ -292,18 +292,19 @@ class Worker:
     async def _send(self, due: Sequence[Waiting]) -> None:
         """Send deliveries until one fails, and wait until the results are stored."""
         shared, webhook = self._shared, self.webhook
-        if due[0].id is not None or not self._keys:
-            self._keys = await endpoints.read_secrets(
+        if (target := self._target) is None or not target.keys or due[0].id is not None:
+            target = await endpoints.read_target(
                 self._database, shared.vault, webhook.webhook_id, shared.clock()
             )
-        keys = self._keys
+            if self.webhook is webhook:  # it was not changed during the reads
+                self._target = target
         results: list[asyncio.Future[State | None]] = []
         sent: list[Outcome] = []
         for one in due:
             if self._is_ending or self.webhook is not webhook:
                 break
             async with shared.slots.held_for(self.organization_id):
-                outcome = await self._attempt(one, keys)
+                outcome = await self._attempt(one, target)
             sent.append(outcome)
             is_failing = self._failures > 0
             results.append(shared.recorder.add(self.organization_id, outcome, is_failing))
@@ -322,12 +323,12 @@ class Worker:
             if state:
                 self._read_at = 0.0  # the failed event waits
 
-    async def _attempt(self, waiting: Waiting, keys: Sequence[bytes]) -> Outcome:
-        shared, webhook = self._shared, self.webhook
+    async def _attempt(self, waiting: Waiting, target: Target) -> Outcome:
+        shared = self._shared
         started_at, started = shared.clock(), time.perf_counter()
         try:
-            body = messages.convert(webhook.format, waiting.body, shared.address)
-            answer = await shared.sender.send(webhook.url, waiting.delivery_id, body, keys)
+            body = messages.convert(target.format, waiting.body, shared.address)
+            answer = await shared.sender.send(target, waiting.delivery_id, body)
         except Exception:  # it counts as an attempt, so that the events after it are sent
             _log.exception("an event of a webhook could not be sent")
             answer = Answer(error="the service could not send it; its log says why")
@@ -336,4 +337,4 @@ class Worker:
             shared.counts.succeeded += 1
         else:
             shared.counts.failed += 1
-        return Outcome(webhook.id, waiting, started_at, duration_ms, *answer)
+        return Outcome(self.webhook.id, waiting, started_at, duration_ms, *answer)

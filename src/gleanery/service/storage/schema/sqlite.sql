@@ -527,6 +527,7 @@ CREATE TABLE webhooks (
     group_ids         TEXT,                         -- JSON array of names; null: all groups
     description       TEXT    NOT NULL,
     format            TEXT    NOT NULL,
+    header_names      TEXT    NOT NULL,             -- JSON array, as the client wrote them
     created_at        INTEGER NOT NULL,
     updated_at        INTEGER NOT NULL,
     disabled_at       INTEGER,
@@ -552,6 +553,18 @@ CREATE TABLE webhook_secrets (
 ) STRICT;
 
 CREATE INDEX webhook_secrets_of_webhook ON webhook_secrets (organization_id, webhook_id, id);
+
+-- The headers that go with the events of an endpoint: their names in lower case, and their values.
+CREATE TABLE webhook_headers (
+    id                INTEGER PRIMARY KEY AUTOINCREMENT,
+    organization_id   INTEGER NOT NULL,
+    webhook_id        TEXT    NOT NULL,
+    name              TEXT    NOT NULL,
+    identity          BLOB    NOT NULL,
+    encrypted_value   BLOB    NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX webhook_headers_by_name ON webhook_headers (organization_id, webhook_id, name);
 
 -- Events for an endpoint: those that wait, and for some time those that were delivered or failed. A
 -- doorbell says that a group has changed; seq is its position then.

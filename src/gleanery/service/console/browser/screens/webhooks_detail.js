@@ -127,7 +127,7 @@ function Trouble({ webhook: { status, disabled_date: at, disabled_reason: reason
 }
 
 function Settings({ webhook }) {
-  const { url, events, groups, format, create_date: created, update_date: updated, old_secret_expires: expires } = webhook;
+  const { url, events, groups, format, headers, create_date: created, update_date: updated, old_secret_expires: expires } = webhook;
   return html`<${Panel} title="Settings">
     <${Facts}
       rows=${[
@@ -135,6 +135,7 @@ function Settings({ webhook }) {
         ["Format", FORMATS[format] ?? format],
         ["Events", html`<${Badges} texts=${events} />`],
         ["Groups", groups ? html`<${Badges} texts=${groups} />` : "all"],
+        Object.keys(headers).length > 0 && ["Headers", html`<${Badges} texts=${Object.keys(headers)} />`],
         expires && ["Old secret", html`signs as well until <${Time} at=${expires} show=${fullTime} />`],
         ["Created", html`<${Time} at=${created} />`],
         updated !== created && ["Changed", html`<${Time} at=${updated} />`],

@@ -8,7 +8,7 @@ import { Checkboxes, LinesField, SelectField, TextField, linesOf } from "../ui/c
 import { ShownOnce } from "../ui/copy.js";
 import { FormDialog } from "../ui/dialog.js";
 
-const MEMBERS = ["url", "events", "groups", "format", "description"];
+const MEMBERS = ["url", "events", "groups", "format", "description", "headers"];
 
 export const FORMATS = { standard: "JSON", slack: "Slack", discord: "Discord", teams: "Microsoft Teams" };
 
@@ -21,11 +21,17 @@ export const EVENTS = {
   "webhook.disabled": "The service has disabled another webhook.",
 };
 
+/** Returns the headers of lines such as "Name: value". One without a value has null: the stored value stays. */
+function headersOf(text) {
+  const pairs = linesOf(text)?.map((line) => line.split(/:(.*)/s, 2).map((part) => part.trim()));
+  return pairs ? Object.fromEntries(pairs.map(([name, value]) => [name, value || null])) : null;
+}
+
 /** webhook: the one to change; without it, the dialog creates one. onDone gets what the service answers. */
 export function WebhookForm({ webhook, onClose, onDone }) {
-  const [form, setForm] = useState(() => ({ url: "", events: [], format: "standard", description: "", ...webhook, groups: (webhook?.groups ?? []).join("\n") }));
+  const [form, setForm] = useState(() => ({ url: "", events: [], format: "standard", description: "", ...webhook, groups: (webhook?.groups ?? []).join("\n"), headers: Object.keys(webhook?.headers ?? {}).join("\n") }));
   const action = useAction(async () => {
-    const body = { url: form.url.trim(), events: form.events, groups: linesOf(form.groups), format: form.format, description: form.description.trim() };
+    const body = { url: form.url.trim(), events: form.events, groups: linesOf(form.groups), format: form.format, description: form.description.trim(), headers: headersOf(form.headers) };
     const answer = webhook ? await send("PUT", path`v1/webhooks/${webhook.id}`, { body }) : await send("POST", "v1/webhooks", { body });
     onDone(await jsonOf(answer));
     onClose();
@@ -41,6 +47,7 @@ export function WebhookForm({ webhook, onClose, onDone }) {
     <${SelectField} label="Format" hint="JSON for programs. The others are short messages for a chat." options=${Object.entries(FORMATS)} ...${member("format")} />
     <${Checkboxes} label="Events" options=${[...Object.entries(EVENTS), ...others]} chosen=${events.value} onChosen=${events.onValue} error=${events.error} />
     <${LinesField} label="Groups" hint="One group id per line. Empty: all groups." ...${member("groups")} />
+    <${LinesField} label="Headers" hint="One per line, such as X-Api-Key: value. Values are not shown again. A name alone keeps its value." autocomplete="off" ...${member("headers")} />
     <${TextField} label="Description" hint="For people." maxlength="500" ...${member("description")} />
   <//>`;
 }
