@@ -189,6 +189,11 @@ _UNDO = {
     "webhooks": _Undo(
         {}, "webhooks webhook_secrets webhook_headers webhook_deliveries webhook_positions"
     ),
+    "monitors": _Undo(
+        {"groups": "monitors", "jobs": "run_due_at", "runs": "monitoring has_alert sample"},
+        "alerts",
+        "jobs_due runs_usual",
+    ),
 }
 
 

@@ -20,7 +20,9 @@ from gleanery.service.application import App, build_app
 from gleanery.service.foundation.blobs import open_blobs
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.maintenance import retention
+from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.maintenance.sweep import Reading, SweepClock
 from gleanery.service.processes.certificates import open_certificates
 from gleanery.service.processes.start import bound, prepare
@@ -210,7 +212,8 @@ class Service:
                 )
                 blobs = open_blobs(settings.blobs_location)
                 now = clock() if is_confirmed else None
-                await retention.sweep(database, blobs, clock, keep, now)
+                monitors = Monitors(FairThread(), clock)
+                await retention.sweep(database, blobs, monitors, clock, keep, now)
 
         asyncio.run(run())
 

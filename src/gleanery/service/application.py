@@ -40,6 +40,8 @@ from gleanery.service.resources.exports.tables import TableExports
 from gleanery.service.resources.files import operations as files
 from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.groups import operations as groups
+from gleanery.service.resources.monitors import operations as monitors
+from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.outputs import operations as outputs
 from gleanery.service.resources.outputs.large_batches import LargeBatches
 from gleanery.service.resources.reviews import operations as reviews
@@ -69,7 +71,9 @@ RESOURCES = (
     exports.RESOURCE,
     changes.RESOURCE,
     groups.RESOURCE,
+    monitors.RULES,
     runs.RESOURCE,
+    monitors.ALERTS,
     reviews.RESOURCE,
     files.RESOURCE,
     sessions.RESOURCE,
@@ -111,6 +115,8 @@ def build_app(
         database, settings.token_cache_seconds, clock, token_use, cookie_name
     )
     targets = Targets(settings.webhook_allow)
+    computations = FairThread()
+    judging = Monitors(computations, clock)
     services = Services(
         settings=settings,
         clock=clock,
@@ -118,7 +124,7 @@ def build_app(
         blobs=blobs,
         vault=vault,
         capacity=Capacity.from_settings(settings),
-        computations=FairThread(),
+        computations=computations,
         compressions=FairThread(),
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
@@ -137,7 +143,8 @@ def build_app(
             FileLinks: FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
             LargeBatches: LargeBatches(),
             ReadAuditor: ReadAuditor(),
-            RunWork: RunWork(clock),
+            Monitors: judging,
+            RunWork: RunWork(judging, clock),
             SchemaValidator: SchemaValidator(),
             TableExports: TableExports(settings.data, settings.max_export_bytes),
             Targets: targets,
@@ -148,6 +155,7 @@ def build_app(
     sweep = Sweep(
         database,
         blobs,
+        judging,
         vault,
         token_use,
         UsageStore(database, services.telemetry.usage, clock),

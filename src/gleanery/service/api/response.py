@@ -119,6 +119,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.Conflict: 409,
     errors.RunConflict: 409,
     errors.WebhookConflict: 409,
+    errors.AlertConflict: 409,
     errors.Leased: 409,
     errors.CursorExpired: 410,
     errors.VersionExpired: 410,

@@ -156,11 +156,16 @@ def no_delivery() -> NotFound:
     return NotFound(("path", "delivery_id"), "This webhook has no delivery with this delivery_id")
 
 
+def no_alert() -> NotFound:
+    return NotFound(("path", "alert_id"), "There is no alert with this id")
+
+
 def no_record(parameter: str) -> NotFound:
     """Return the error for a path parameter that names nothing."""
     known = {"group_id": no_group, "job_id": no_job, "output_id": no_output, "id": no_file}
     known |= {"lease_id": no_lease, "review_id": no_review, "run_id": no_run}
     known |= {"webhook_id": no_webhook, "delivery_id": no_delivery}
+    known |= {"alert_id": no_alert}
     return known[parameter]() if parameter in known else NotFound(("path", parameter))
 
 
@@ -200,6 +205,13 @@ class WebhookConflict(GleaneryError):
 
     def __init__(self, loc: tuple[str, ...], msg: str) -> None:
         super().__init__(ErrorDetail(loc, msg, "webhook_conflict"))
+
+
+class AlertConflict(GleaneryError):
+    """The state or the kind of the alert does not allow the request."""
+
+    def __init__(self, loc: tuple[str, ...], msg: str) -> None:
+        super().__init__(ErrorDetail(loc, msg, "alert_conflict"))
 
 
 class Leased(GleaneryError):

@@ -128,6 +128,7 @@ _GROUP_TABLES = (
     _of_group("reviews", "id", "id", 0),
     _SIGHTINGS,
     _of_group("runs", "id", "id", 0),
+    _of_group("alerts", "id", "id", 0),
     _of_group("job_statistics", "job_id", "group_id, job_id", 0),
     _of_group("jobs", "name", "id", ""),
     _of_group("country_counts", "country", "group_id, country", ""),

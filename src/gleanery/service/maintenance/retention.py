@@ -1,4 +1,4 @@
-"""One round of the sweep: continues interrupted bulk jobs and deletes expired data."""
+"""One round of the sweep: continues interrupted work, finds overdue jobs, and deletes expired data."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.changes import feed
 from gleanery.service.resources.files import records as file_records
 from gleanery.service.resources.history import storing
+from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.outputs import bulk_jobs, mutations
 from gleanery.service.resources.runs import changing as runs
 from gleanery.service.resources.sessions import leases
@@ -81,7 +82,12 @@ class RetentionDays(NamedTuple):
 
 
 async def sweep(
-    engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays, now: int | None
+    engine: Engine,
+    blobs: Blobs,
+    monitors: Monitors,
+    clock: Clock,
+    keep: RetentionDays,
+    now: int | None,
 ) -> None:
     """Run one round, in short transactions; safe when several processes do it at the same time.
 
@@ -91,7 +97,8 @@ async def sweep(
     failures = []
     tasks = [
         *await bulk_jobs.unfinished(engine, clock),
-        *await runs.unfinished(engine, clock, now),
+        *await runs.unfinished(engine, monitors, clock, now),
+        *await monitors.overdue(engine),
         *await storing.pending_expirations(engine, clock, now),
     ]
     if now is not None:

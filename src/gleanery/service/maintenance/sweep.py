@@ -30,6 +30,7 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.maintenance import retention, storage_bytes
 from gleanery.service.resources.access import console_sessions
 from gleanery.service.resources.access.authentication import TokenUse
+from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.sessions import summaries
 from gleanery.service.storage import metadata, usage
 from gleanery.service.storage.database import Engine, Transaction
@@ -52,6 +53,7 @@ class Sweep:
         self,
         engine: Engine,
         blobs: Blobs,
+        monitors: Monitors,
         vault: Vault,
         token_use: TokenUse,
         usage: UsageStore,
@@ -61,6 +63,7 @@ class Sweep:
     ) -> None:
         self._engine = engine
         self._blobs = blobs
+        self._monitors = monitors
         self._vault = vault
         self._token_use = token_use
         self._usage = usage
@@ -101,7 +104,9 @@ class Sweep:
         now = await self._guard.confirmed_time()
         if now is not None:
             await console_sessions.delete_ended(self._engine, now)
-        await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days, now)
+        await retention.sweep(
+            self._engine, self._blobs, self._monitors, self._clock, self._retention_days, now
+        )
         if failure is not None:
             raise failure
 

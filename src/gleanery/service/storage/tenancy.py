@@ -31,6 +31,7 @@ ANY_TENANT = 1
 """Represents every organization's id in the checker; real ids start at 1."""
 
 TENANT_TABLES = (
+    "alerts",
     "approved_versions",
     "audit_log",
     "audit_positions",

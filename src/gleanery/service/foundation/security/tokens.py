@@ -23,6 +23,8 @@ SCOPES = {
     "change the settings of groups",
     "reviews:read": "read reviews",
     "reviews:write": "review a job's outputs, decide about held removals",
+    "monitors:read": "list the rules of monitors, and alerts",
+    "monitors:write": "change the rules of monitors, acknowledge and mute alerts",
     "webhooks:read": "list webhooks and their deliveries",
     "webhooks:write": "create, change, test and delete webhooks, send events again",
     "audit:read": "read who read or stored session values, reviewed, made or revoked tokens",

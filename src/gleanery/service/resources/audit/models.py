@@ -49,6 +49,8 @@ AuditAction = Literal[
     "test_webhook",
     "redeliver",
     "delete_webhook",
+    "set_monitors",
+    "set_alert",
     "create_token",
     "revoke_token",
     "create_login_link",
@@ -88,6 +90,7 @@ class AuditAbout(TypedDict, total=False):
     run_id: str
     webhook_id: str
     delivery_id: str
+    alert_id: str
     decision: Literal["remove", "keep"]
     status: ReviewStatus
     outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]

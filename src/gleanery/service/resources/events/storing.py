@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.json_text import encode
@@ -31,7 +31,7 @@ OUTPUTS_CHANGED: EventName = "outputs.changed"
 CHANNEL = "webhooks/"
 """Start of the names of notification channels. The number of the organization follows."""
 _WANTING = """
-SELECT id, group_ids FROM webhooks
+SELECT id, group_ids, format FROM webhooks
 WHERE organization_id = $1 AND disabled_at IS NULL AND events LIKE $2
 """
 _STORE = """
@@ -55,8 +55,32 @@ async def wanting(
     transaction: Transaction, event: EventName, group: str | None = None
 ) -> list[int]:
     """Return the webhooks of the transaction's organization that want this event of this group."""
+    return [row[0] for row in await _find_wanting(transaction, event, group)]
+
+
+class Wanting(NamedTuple):
+    """Webhooks that want an event: those of programs, and those whose messages people read."""
+
+    programs: list[int]
+    people: list[int]
+
+
+async def wanting_by_format(
+    transaction: Transaction, event: EventName, group: str | None
+) -> Wanting:
+    """Do the same for an event that people get in another form."""
+    rows = await _find_wanting(transaction, event, group)
+    return Wanting(
+        [id_ for id_, _, format_ in rows if format_ == "standard"],
+        [id_ for id_, _, format_ in rows if format_ != "standard"],
+    )
+
+
+async def _find_wanting(
+    transaction: Transaction, event: EventName, group: str | None
+) -> list[Row]:
     rows = await transaction.fetch(_WANTING, transaction.organization_id, f"% {event} %")
-    return [row[0] for row in rows if _includes(row, group)]
+    return [row for row in rows if _includes(row, group)]
 
 
 def _includes(row: Row, group: str | None) -> bool:

@@ -12,12 +12,20 @@ from gleanery.service.resources.fields.job_statistics import JobStatistics
 from gleanery.service.resources.fields.shapes import Names
 from gleanery.service.resources.run_records import responses, rows
 from gleanery.service.resources.run_records.rows import End, Run, Status
+from gleanery.service.storage.database import Row, indexed
 from gleanery.service.storage.group_lock import LockedGroup
 
 KEPT_RUNS = 1000
 """Runs of a job that are kept."""
 KEPT_FIELDS = 30
 """Runs of a job whose fields are kept."""
+KEPT_MODELS = 10
+"""Complete runs without an alert, with the same labels as the last run, whose fields are kept.
+
+While an alert is open for long, they say what is usual.
+"""
+_MOST_KEPT_FIELDS = 200
+"""No run before that many others keeps its fields."""
 MAX_ENDED = 5
 """Silent runs that one transaction ends."""
 _JOB_NAME = "SELECT name FROM jobs WHERE organization_id = $1 AND id = $2"
@@ -25,10 +33,21 @@ _NEWEST = """
 SELECT id FROM runs WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 ORDER BY id DESC LIMIT 1 OFFSET $4
 """
+_OLDEST_MODEL = indexed(
+    f"""
+SELECT id FROM {{runs}} WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+    AND status = 'complete' AND NOT has_alert AND labels = (
+        SELECT labels FROM runs WHERE organization_id = $1 AND id = $4)
+ORDER BY id DESC LIMIT 1 OFFSET {KEPT_MODELS}
+""",
+    runs="runs_usual",
+)
 _FORGET_FIELDS = """
 UPDATE runs SET field_counts = NULL
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4
     AND field_counts IS NOT NULL
+    AND (status <> 'complete' OR has_alert OR id <= $5
+        OR id <= $6 AND labels = (SELECT labels FROM runs WHERE organization_id = $1 AND id = $7))
 """
 _DELETE_OLD = """
 DELETE FROM runs
@@ -87,12 +106,19 @@ def decode(row: RunFieldsRow, job: JobStatistics, now: int) -> RunFields:
     if row.slot_counts is not None:
         seen = rows.decode_seen(row.slot_counts)
         counted, found = seen.outputs, [*job.seen_fields(seen.by_slot)]
-    elif row.field_counts is not None and row.field_counts.startswith("["):
-        stored = _decode_stored(row.field_counts)
-        counted, found = stored.outputs, stored.fields
-    else:  # it is old, or its outputs were counted by shape
-        counted, found = 0, []
+    else:
+        counted, found = decode_fields(row.field_counts)
     return RunFields(row.run_id, status, row.started_at, row.seen_at, row.outputs, counted, found)
+
+
+def decode_fields(
+    field_counts: str | None,
+) -> tuple[int, Sequence[tuple[Names, dict[str, int]]]]:
+    """Return how many outputs of an ended run are counted, and their fields by kind."""
+    if field_counts is None or not field_counts.startswith("["):
+        return 0, []  # the run is old, or its outputs were counted by shape
+    stored = _decode_stored(field_counts)
+    return stored.outputs, stored.fields
 
 
 def _encode(run: Run, job: JobStatistics) -> str:
@@ -158,14 +184,22 @@ async def _end(locked: LockedGroup, runs: Sequence[Run], ending: Mapping[int, En
 
 
 async def _forget_old(locked: LockedGroup, job_id: int, ended: int) -> None:
-    """Delete the oldest runs of a job, and the fields of those that are not the newest.
+    """Delete the oldest runs of a job, and the fields of those that are not needed any more.
 
     The run that ends now stays, because the client gets it. So does one whose removal is held.
     """
     key = (locked.organization_id, locked.group_id, job_id)
     newest = await locked.transaction.fetch(_NEWEST, *key, KEPT_FIELDS)
     if newest:
-        await locked.transaction.fetch(_FORGET_FIELDS, *key, newest[0][0])
+        oldest = await locked.transaction.fetch(_NEWEST, *key, _MOST_KEPT_FIELDS)
+        model = await locked.transaction.fetch(_OLDEST_MODEL, *key, ended)
+        bounds = (newest[0][0], _first(oldest), _first(model), ended)
+        await locked.transaction.fetch(_FORGET_FIELDS, *key, *bounds)
     newest = await locked.transaction.fetch(_NEWEST, *key, KEPT_RUNS)
     if newest:
         await locked.transaction.fetch(_DELETE_OLD, *key, newest[0][0], ended)
+
+
+def _first(rows: Sequence[Row]) -> int:
+    """Return the number in the first row; 0 if there is none."""
+    return int(rows[0][0]) if rows else 0

@@ -20,7 +20,7 @@ from gleanery.service.resources.fields.shapes import (
     decode_ranges,
     encode_ranges,
 )
-from gleanery.service.resources.run_records.rows import Run
+from gleanery.service.resources.run_records.rows import IS_JUDGED_LATER, Run
 from gleanery.service.storage.database import Row
 from gleanery.service.storage.group_lock import LockedGroup
 
@@ -39,7 +39,7 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 _DELETE_STATISTICS = [
     f"DELETE FROM {table} WHERE organization_id = $1 AND group_id = $2 AND job_id = $3"
-    for table in ("runs", "job_statistics")
+    for table in ("runs", "job_statistics", "alerts")
 ]
 _FORGOTTEN_PER_STEP = 1000
 _FORGET_SIGHTINGS = """
@@ -49,9 +49,10 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND run_id = $4
         WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND run_id = $4 LIMIT $5)
 RETURNING run_id
 """
-_ALL_FORGOTTEN = """
+_ALL_FORGOTTEN = f"""
 UPDATE runs SET sighting_count = 0,
     is_open = coalesce(comparison, '') = 'pending' OR coalesce(removal, '') = 'pending'
+        OR {IS_JUDGED_LATER}
 WHERE organization_id = $1 AND id = $2
 """
 
@@ -142,7 +143,7 @@ async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
 
 
 async def delete_of_jobs(locked: LockedGroup, jobs: Collection[int]) -> None:
-    """Delete the statistics and the runs of jobs of the group.
+    """Delete the statistics, the runs and the alerts of jobs of the group.
 
     The jobs have no outputs, and their sightings are deleted; see ``recording.forget_sightings``.
     """

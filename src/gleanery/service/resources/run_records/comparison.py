@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gleanery.service.resources.run_records.responses import store_event
-from gleanery.service.resources.run_records.rows import Run, fetch_open
+from gleanery.service.resources.run_records.rows import IS_JUDGED_LATER, Run, fetch_open
 from gleanery.service.storage.database import Sql
 from gleanery.service.storage.group_lock import LockedGroup
 
@@ -73,8 +73,9 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND removal = 'held
 """
 _SHARE = "SELECT missing_max_share FROM groups WHERE organization_id = $1 AND id = $2"
 _COUNTS = "SELECT removal_count FROM runs WHERE organization_id = $1 AND id = $2"
-_FINISH = """
-UPDATE runs SET comparison = 'done', removal = $3, is_open = $4 OR sighting_count > 0
+_FINISH = f"""
+UPDATE runs SET comparison = 'done', removal = $3,
+    is_open = $4 OR sighting_count > 0 OR {IS_JUDGED_LATER}
 WHERE organization_id = $1 AND id = $2
 """
 DEFAULT_MAX_SHARE = 0.3

@@ -36,6 +36,8 @@ unchanged_count, rejected_count, sighting_count, slot_counts, complete_number, c
 compared_until, compared_seq, output_count, removal, removal_count, removal_until, removed_seq,
 finished_at
 """
+IS_JUDGED_LATER = "coalesce(monitoring, '') = 'pending'"
+"""Is true of a run that has ended, and that the monitors have not judged yet. It stays open."""
 _OPEN = f"""
 SELECT {_COLUMNS} FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open
@@ -59,7 +61,7 @@ WHERE organization_id = $1 AND id = $2
 _END = """
 UPDATE runs SET status = $3, is_open = $4, finished_at = $5, message = $6, slot_counts = NULL,
     field_counts = $7, complete_number = $8, comparison = $9,
-    compared_until = $10, output_count = $11
+    compared_until = $10, output_count = $11, monitoring = $12
 WHERE organization_id = $1 AND id = $2
 """
 
@@ -297,9 +299,11 @@ class End(NamedTuple):
 async def end(locked: LockedGroup, run: Run, end: End, field_counts: str) -> None:
     """Store the end of a run, whose counts are stored already.
 
-    It stays open if it is complete, or if there is something to forget.
+    It stays open until the monitors have judged it. They do not judge implicit runs. It stays open
+    if there is something to forget as well.
     """
     is_complete = end.complete_number is not None
+    is_judged = end.status != "unknown"
     is_silent = end.status in ("unknown", "abandoned")
     finished_at = (
         run.seen_at if is_silent else max(locked.scrape_time, run.seen_at, end.last_seen_at)
@@ -309,7 +313,7 @@ async def end(locked: LockedGroup, run: Run, end: End, field_counts: str) -> Non
         locked.organization_id,
         run.id,
         end.status,
-        is_complete or run.sightings > 0,
+        is_judged or run.sightings > 0,
         finished_at,
         end.message,
         field_counts,
@@ -317,4 +321,5 @@ async def end(locked: LockedGroup, run: Run, end: End, field_counts: str) -> Non
         "pending" if is_complete else None,
         locked.last_seq if is_complete else 0,
         end.output_count,
+        "pending" if is_judged else None,
     )

@@ -2,8 +2,8 @@
 
 Finishing a complete run begins a comparison, which finds the outputs that the run did not send; see
 ``run_records.comparison``. It may begin a removal. Both run in short steps, each a transaction. The
-request waits for them if the job is small. Otherwise ``RunWork`` goes on in the background. If the
-process ends, the sweep of any process goes on.
+request waits for them if the job is small. Otherwise ``RunWork`` goes on in the background. Then the
+monitors judge the run. If the process ends, the sweep of any process goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from gleanery.service.foundation.values.json_text import hash_parts
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
 from gleanery.service.resources.fields import ended_runs, job_statistics
+from gleanery.service.resources.monitors import alerts
+from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.outputs import bulk_jobs, mutations
 from gleanery.service.resources.run_records import comparison, responses, rows
 from gleanery.service.resources.run_records.models import RunOut
@@ -44,8 +46,9 @@ RETURNING complete_runs, kept_runs, output_count
 """
 _AFTER_RUNS = "SELECT missing_after_runs FROM groups WHERE organization_id = $1 AND id = $2"
 _SET_REMOVAL_UNTIL = "UPDATE runs SET removal_until = $3 WHERE organization_id = $1 AND id = $2"
-_DECIDE = """
-UPDATE runs SET removal = $3, is_open = $4 OR sighting_count > 0
+_DECIDE = f"""
+UPDATE runs SET removal = $3,
+    is_open = $4 OR sighting_count > 0 OR {rows.IS_JUDGED_LATER}
 WHERE organization_id = $1 AND id = $2
 """
 _KEEP = "UPDATE jobs SET kept_runs = $3 WHERE organization_id = $1 AND id = $2"
@@ -79,8 +82,8 @@ _SAVE_REMOVAL = """
 UPDATE runs SET removed_seq = $3, removed_count = removed_count + $4
 WHERE organization_id = $1 AND id = $2
 """
-_END_REMOVAL = """
-UPDATE runs SET removal = 'done', is_open = sighting_count > 0
+_END_REMOVAL = f"""
+UPDATE runs SET removal = 'done', is_open = sighting_count > 0 OR {rows.IS_JUDGED_LATER}
 WHERE organization_id = $1 AND id = $2
 """
 MAX_REMOVED = 200  # outputs that one transaction removes: it holds the lock for a short time
@@ -200,7 +203,9 @@ async def finish(
             work.begin(database, group, finished.job_id)
             return finished.response
         await run_steps(database, group, finished.job_id, clock)
+        await work.monitors.try_to_judge_runs(database, group, finished.job_id)
         return await reading.read_run(database, group, run_id, clock())
+    await work.monitors.try_to_judge_runs(database, group, finished.job_id)
     if finished.has_sightings:
         work.begin(database, group, finished.job_id)
     return finished.response
@@ -252,6 +257,7 @@ async def decide(
             if wanted == "kept":
                 job_key = (locked.organization_id, run.job_id)
                 await transaction.fetch(_KEEP, *job_key, run.row.complete_number)
+            await alerts.close_kind(locked, run.job_id, "held_removal")
             about = AuditAbout(group_id=group, run_id=run_id, decision=decision.decision)
             await log.append(transaction, actor, locked.now, "decide_removal", about)
         elif run.row.removal not in same:
@@ -353,7 +359,8 @@ _JobKey = tuple[int, int]
 class RunWork:
     """The comparisons and removals of large jobs that this process runs in the background."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, monitors: Monitors, clock: Clock) -> None:
+        self.monitors = monitors
         self._clock = clock
         self._tasks: dict[_JobKey, asyncio.Task[None]] = {}
         self._again: set[_JobKey] = set()
@@ -369,6 +376,7 @@ class RunWork:
     async def _run(self, database: Database, group: str, key: _JobKey) -> None:
         try:
             await run_steps(database, group, key[1], self._clock)
+            await self.monitors.judge_runs(database, group, key[1])
         except Exception:
             _log.exception("a comparison of a run failed; the sweep will continue it")
         finally:
@@ -386,7 +394,7 @@ class RunWork:
 
 
 async def unfinished(
-    engine: Engine, clock: Clock, now: int | None
+    engine: Engine, monitors: Monitors, clock: Clock, now: int | None
 ) -> list[Callable[[], Awaitable[None]]]:
     """Return a task for each job with silent runs, or with steps that are not finished.
 
@@ -394,13 +402,26 @@ async def unfinished(
     """
     found = await engine.for_all_tenants().read(_OPEN_JOBS, now or 0)
     return [
-        partial(_go_on, engine.for_tenant(organization_id), group, job_id, clock, now is not None)
+        partial(
+            _go_on,
+            engine.for_tenant(organization_id),
+            monitors,
+            group,
+            job_id,
+            clock,
+            now is not None,
+        )
         for organization_id, group, job_id in found
     ]
 
 
 async def _go_on(
-    database: Database, group: str, job_id: int, clock: Clock, ends_silent: bool
+    database: Database,
+    monitors: Monitors,
+    group: str,
+    job_id: int,
+    clock: Clock,
+    ends_silent: bool,
 ) -> None:
     async def end_silent(transaction: Transaction) -> bool:
         """Return True if there may be more."""
@@ -411,3 +432,4 @@ async def _go_on(
     while ends_silent and await database.write(end_silent, queue_key=group):
         pass
     await run_steps(database, group, job_id, clock)
+    await monitors.judge_runs(database, group, job_id)

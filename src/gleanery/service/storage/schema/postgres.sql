@@ -170,6 +170,7 @@ CREATE TABLE groups (
     run_timeout_minutes INTEGER,                  -- null: default
     missing_after_runs INTEGER,                   -- null: missing outputs are not removed
     missing_max_share DOUBLE PRECISION,           -- null: default
+    monitors         TEXT,                         -- JSON array of rules; null: the defaults
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, name)
 );
@@ -186,6 +187,7 @@ CREATE TABLE jobs (
     approved_seq     BIGINT,                       -- position of the last approval of the job
     complete_runs    BIGINT  NOT NULL DEFAULT 0,
     kept_runs        BIGINT  NOT NULL DEFAULT 0,   -- the removals of runs up to this one do not count
+    run_due_at       BIGINT,                       -- the next look whether a run is overdue
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, group_id, name)
 );
@@ -193,6 +195,7 @@ CREATE TABLE jobs (
 -- The condition is always true. Only a statement that has it too can use the index. Otherwise
 -- PostgreSQL would prefer the index to the unique key in a search by name.
 CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id) WHERE id > 0;
+CREATE INDEX jobs_due ON jobs (run_due_at) WHERE run_due_at IS NOT NULL;
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
 CREATE INDEX jobs_waiting ON jobs (organization_id, waits_since, id) WHERE waits_since IS NOT NULL;
@@ -416,6 +419,9 @@ CREATE TABLE runs (
     removal_count    BIGINT  NOT NULL DEFAULT 0,   -- outputs to remove
     removal_until    BIGINT  NOT NULL DEFAULT 0,   -- those that are missing since this run, or longer
     removed_seq      BIGINT  NOT NULL DEFAULT 0,   -- how far the removal is
+    monitoring       TEXT,                         -- null, pending or done: was it judged
+    has_alert        BOOLEAN NOT NULL DEFAULT FALSE, -- it is not a model for later runs
+    sample           TEXT,                         -- what its values were like, if a rule asks
     PRIMARY KEY (organization_id, id)
 ) WITH (fillfactor = 50);
 
@@ -424,6 +430,7 @@ CREATE INDEX runs_of_job   ON runs (group_id, job_id, id);
 CREATE INDEX runs_by_run_id ON runs (run_id, organization_id);
 CREATE INDEX runs_open ON runs (group_id, job_id, id) WHERE is_open;
 CREATE INDEX runs_held ON runs (organization_id, id) WHERE removal = 'held';
+CREATE INDEX runs_usual ON runs (group_id, job_id, id) WHERE status = 'complete' AND NOT has_alert;
 
 -- Outputs that a running run has seen, and whose rows do not say so any more: they were deleted, or
 -- another run has seen them since then.
@@ -642,3 +649,36 @@ CREATE TABLE webhook_positions (
     seq               BIGINT  NOT NULL,
     PRIMARY KEY (organization_id, webhook_id, group_id)
 );
+
+-- Alerts: open while the condition of their rule is true, and kept for some time afterwards.
+CREATE TABLE alerts (
+    id                BIGINT  GENERATED ALWAYS AS IDENTITY,
+    organization_id   BIGINT  NOT NULL,
+    alert_id          TEXT    NOT NULL,             -- alert_id in the API
+    group_id          BIGINT  NOT NULL,
+    job_id            BIGINT  NOT NULL,
+    kind              TEXT    NOT NULL,
+    labels            TEXT    NOT NULL,             -- of the runs, if only runs with the same labels are compared
+    rule              TEXT    NOT NULL,             -- JSON object
+    facts             TEXT    NOT NULL,             -- JSON object
+    usual             TEXT    NOT NULL,             -- JSON object: what was usual when it opened
+    observed          TEXT    NOT NULL,             -- JSON object: what the last run was like
+    run_id            TEXT,                         -- run that has opened it, in the API
+    last_run_id       TEXT,
+    last_run          BIGINT  NOT NULL,             -- number of the last run that was judged
+    run_count         BIGINT  NOT NULL,             -- runs with this problem
+    opened_at         BIGINT  NOT NULL,
+    closed_at         BIGINT,
+    close_reason      TEXT,                         -- over, normal or rule_removed
+    acknowledged_at   BIGINT,
+    acknowledged_by   TEXT,
+    muted_until       BIGINT,
+    PRIMARY KEY (organization_id, id)
+);
+
+CREATE UNIQUE INDEX alerts_by_alert_id ON alerts (alert_id, organization_id);
+CREATE INDEX alerts_open ON alerts (organization_id, id) WHERE closed_at IS NULL;
+CREATE INDEX alerts_of_group ON alerts (group_id, id);
+CREATE INDEX alerts_open_of_group ON alerts (group_id, id) WHERE closed_at IS NULL;
+CREATE INDEX alerts_of_job ON alerts (group_id, job_id, id);
+CREATE INDEX alerts_open_of_job ON alerts (group_id, job_id, id) WHERE closed_at IS NULL;

@@ -168,6 +168,7 @@ CREATE TABLE groups (
     run_timeout_minutes INTEGER,                  -- null: default
     missing_after_runs INTEGER,                   -- null: missing outputs are not removed
     missing_max_share REAL,                       -- null: default
+    monitors         TEXT,                         -- JSON array of rules; null: the defaults
     UNIQUE (organization_id, name)
 ) STRICT;
 
@@ -185,12 +186,14 @@ CREATE TABLE jobs (
     approved_seq     INTEGER,                      -- position of the last approval of the job
     complete_runs    INTEGER NOT NULL DEFAULT 0,
     kept_runs        INTEGER NOT NULL DEFAULT 0,   -- the removals of runs up to this one do not count
+    run_due_at       INTEGER,                      -- the next look whether a run is overdue
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
 -- The condition is always true. Only a statement that has it too can use the index. Otherwise
 -- PostgreSQL would prefer the index to the unique key in a search by name.
 CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id) WHERE id > 0;
+CREATE INDEX jobs_due ON jobs (run_due_at) WHERE run_due_at IS NOT NULL;
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
 CREATE INDEX jobs_waiting ON jobs (organization_id, waits_since, id) WHERE waits_since IS NOT NULL;
@@ -390,7 +393,10 @@ CREATE TABLE runs (
     removal          TEXT,                         -- null, pending, held, done, kept or replaced
     removal_count    INTEGER NOT NULL DEFAULT 0,   -- outputs to remove
     removal_until    INTEGER NOT NULL DEFAULT 0,   -- those that are missing since this run, or longer
-    removed_seq      INTEGER NOT NULL DEFAULT 0    -- how far the removal is
+    removed_seq      INTEGER NOT NULL DEFAULT 0,   -- how far the removal is
+    monitoring       TEXT,                         -- null, pending or done: was it judged
+    has_alert        INTEGER NOT NULL DEFAULT FALSE, -- it is not a model for later runs
+    sample           TEXT                          -- what its values were like, if a rule asks
 ) STRICT;
 
 CREATE INDEX runs_of_group ON runs (group_id, id);
@@ -398,6 +404,7 @@ CREATE INDEX runs_of_job   ON runs (group_id, job_id, id);
 CREATE INDEX runs_by_run_id ON runs (run_id, organization_id);
 CREATE INDEX runs_open ON runs (group_id, job_id, id) WHERE is_open;
 CREATE INDEX runs_held ON runs (organization_id, id) WHERE removal = 'held';
+CREATE INDEX runs_usual ON runs (group_id, job_id, id) WHERE status = 'complete' AND NOT has_alert;
 
 -- Outputs that a running run has seen, and whose rows do not say so any more: they were deleted, or
 -- another run has seen them since then.
@@ -600,3 +607,36 @@ CREATE TABLE webhook_positions (
     seq               INTEGER NOT NULL,
     PRIMARY KEY (organization_id, webhook_id, group_id)
 ) STRICT, WITHOUT ROWID;
+
+-- Alerts: open while the condition of their rule is true, and kept for some time afterwards.
+CREATE TABLE alerts (
+    id                INTEGER PRIMARY KEY AUTOINCREMENT,
+    organization_id   INTEGER NOT NULL,
+    alert_id          TEXT    NOT NULL,             -- alert_id in the API
+    group_id          INTEGER NOT NULL,
+    job_id            INTEGER NOT NULL,
+    kind              TEXT    NOT NULL,
+    labels            TEXT    NOT NULL,             -- of the runs, if only runs with the same labels are compared
+    rule              TEXT    NOT NULL,             -- JSON object
+    facts             TEXT    NOT NULL,             -- JSON object
+    usual             TEXT    NOT NULL,             -- JSON object: what was usual when it opened
+    observed          TEXT    NOT NULL,             -- JSON object: what the last run was like
+    run_id            TEXT,                         -- run that has opened it, in the API
+    last_run_id       TEXT,
+    last_run          INTEGER NOT NULL,             -- number of the last run that was judged
+    run_count         INTEGER NOT NULL,             -- runs with this problem
+    opened_at         INTEGER NOT NULL,
+    closed_at         INTEGER,
+    close_reason      TEXT,                         -- over, normal or rule_removed
+    acknowledged_at   INTEGER,
+    acknowledged_by   TEXT,
+    muted_until       INTEGER
+) STRICT;
+
+CREATE UNIQUE INDEX alerts_by_alert_id ON alerts (alert_id, organization_id);
+CREATE INDEX alerts_in_order ON alerts (organization_id, id);
+CREATE INDEX alerts_open ON alerts (organization_id, id) WHERE closed_at IS NULL;
+CREATE INDEX alerts_of_group ON alerts (group_id, id);
+CREATE INDEX alerts_open_of_group ON alerts (group_id, id) WHERE closed_at IS NULL;
+CREATE INDEX alerts_of_job ON alerts (group_id, job_id, id);
+CREATE INDEX alerts_open_of_job ON alerts (group_id, job_id, id) WHERE closed_at IS NULL;
