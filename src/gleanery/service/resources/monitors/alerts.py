@@ -58,8 +58,9 @@ ORDER BY id LIMIT $3
     alerts="alerts_open_of_group",
 )
 _LAST_MUTED = """
-SELECT max(muted_until) FROM alerts
+SELECT muted_until FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND kind = $4 AND labels = $5
+ORDER BY id DESC LIMIT 1
 """
 # The newest alert whose run was said to be normal.
 _ACCEPTED = """
@@ -162,7 +163,9 @@ class Accepted(NamedTuple):
 decode_level = msgspec.json.Decoder(Level).decode
 
 
-async def read_open(source: Any, organization_id: int, group_id: int, job_id: int) -> list[OpenAlert]:
+async def read_open(
+    source: Any, organization_id: int, group_id: int, job_id: int
+) -> list[OpenAlert]:
     """Return the open alerts of a job. ``source`` is the read of a database or a transaction."""
     rows = await source(_OPEN_OF_JOB, organization_id, group_id, job_id)
     return sorted((OpenAlert(*row) for row in rows), key=lambda alert: alert.id)
@@ -215,7 +218,8 @@ class Changes:
         locked, rule = self._locked, verdict.rule
         assert rule is not None
         key = (locked.organization_id, locked.group_id, job_id)
-        [[muted_until]] = await locked.transaction.fetch(_LAST_MUTED, *key, kind, labels)
+        last = await locked.transaction.fetch(_LAST_MUTED, *key, kind, labels)
+        muted_until = last[0][0] if last else None
         if muted_until is not None and muted_until <= locked.now:
             muted_until = None
         [[id_]] = await locked.transaction.fetch(
