@@ -307,6 +307,8 @@ class Alert:
     runs: int = 1
     last: Run | None = None
     verdict: Verdict | None = None
+    last_usual: Usual | None = None
+    """What the last run with this problem was compared with."""
     close_reason: str | None = None
     is_acknowledged: bool = False
     muted_until: float | None = None
@@ -327,7 +329,12 @@ class Model:
     """In the order in which they opened; kinds that open together are in the order of kinds."""
     going_on: dict[str, list[float]] = field(default_factory=dict)
     """Starts of the runs of each job that go on."""
+    pushed: dict[str, float] = field(default_factory=dict)
+    """The last batch of each job without a run."""
     now: float = 0
+
+    def jobs(self) -> list[str]:
+        return sorted({run.job for run in self.runs} | {*self.going_on, *self.pushed})
 
     def open_alerts(self) -> list[Alert]:
         return [alert for alert in self.alerts if alert.is_open]
@@ -343,6 +350,8 @@ class Model:
 
     def end(self, run: Run) -> None:
         """Judge a run that has ended."""
+        if not any(is_on(self.rules, run.job, kind) for kind in ("number_shift", "duplicates")):
+            run.facts = run.facts._replace(sampled=0, duplicates=0, numbers={})
         verdicts = {}
         for kind in KINDS[1:]:
             if not is_on(self.rules, run.job, kind):
@@ -365,7 +374,7 @@ class Model:
                     alert.muted_until = self._muted_until(alert)
                     self.alerts.append(alert)
                 alert.runs += 1
-                alert.last, alert.verdict = run, verdict
+                alert.last, alert.verdict, alert.last_usual = run, verdict, usual
             elif alert is not None:
                 alert.close_reason = "over"
         self.check_schedule(run.job)
@@ -415,6 +424,10 @@ class Model:
 
     # --- schedules ---
 
+    def sweep(self) -> None:
+        for job in self.jobs():
+            self.check_schedule(job)
+
     def check_schedule(self, job: str) -> None:
         """Open or close the alert about the schedule of a job."""
         rule = find_rule(self.rules, job, "no_run")
@@ -434,6 +447,8 @@ class Model:
         ended = [run for run in self.runs if run.job == job]
         starts = [run.start for run in ended if run.facts.status in ("complete", "partial")]
         signs = [*starts, *self.going_on.get(job, [])]
+        if rule["hours"] is not None and job in self.pushed:
+            signs.append(self.pushed[job])
         if is_on(self.rules, job, "failed_run"):
             signs += [run.start for run in ended if run.facts.status in FAILED]
         interrupted = [
@@ -453,8 +468,9 @@ class Model:
         self.runs = [run for run in self.runs if run.job != job]
         self.alerts = [alert for alert in self.alerts if alert.job != job]
         self.going_on.pop(job, None)
+        self.pushed.pop(job, None)
 
     def delete_group(self) -> None:
-        for job in {run.job for run in self.runs} | {*self.going_on}:
+        for job in self.jobs():
             self.delete_job(job)
         self.rules = [*DEFAULT_RULES]

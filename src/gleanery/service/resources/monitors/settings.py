@@ -72,4 +72,5 @@ def _check(wanted: Sequence[Rule]) -> None:
 
 
 def _schedules(of_group: Sequence[Rule]) -> set[Rule]:
-    return {rule for rule in of_group if rule.kind == "no_run"}
+    """Return the rules that decide whether a job is overdue; see ``evaluation``."""
+    return {rule for rule in of_group if rule.kind in ("no_run", "failed_run")}
