@@ -147,12 +147,7 @@ ACTIONS = {
 
 @pytest.fixture
 def clock() -> Clock:
-    """It begins on a Monday: the days of the week matter."""
-    clock = StoppedClock()
-    week = 7 * DAY * timestamps.SECOND
-    monday = (clock() // week + 1) * week + 4 * DAY * timestamps.SECOND
-    clock.move(seconds=(monday - clock()) / timestamps.SECOND)
-    return clock
+    return StoppedClock()
 
 
 @pytest.fixture
@@ -194,6 +189,7 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
         @initialize(job=JOBS)
         def begin(self, job: str) -> None:
             self.client = service.client()
+            self.wait_for_monday()
             self.model = Model(now=self.seconds())
             self.requests = 0
             self.held: dict[str, str] = {}
@@ -204,6 +200,12 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
             if hasattr(self, "client"):
                 self.client.delete("/v1/groups/group")  # so no later sweep finds its jobs
                 self.client.close()
+
+        def wait_for_monday(self) -> None:
+            """The days of the week matter: each example begins with the same one."""
+            week = 7 * DAY * timestamps.SECOND
+            monday = (clock() // week + 1) * week + 4 * DAY * timestamps.SECOND
+            clock.move(seconds=(monday - clock()) / timestamps.SECOND)
 
         def seconds(self) -> float:
             return clock() / timestamps.SECOND
