@@ -118,8 +118,7 @@ class Deployment:
         """Return the position of each output of the group in the change order."""
         in_group = f"group_id = (SELECT id FROM groups WHERE name = '{group}')"
         return [
-            row[0]
-            for row in self.execute(f"SELECT seq FROM {table} WHERE {in_group} ORDER BY seq")
+            row[0] for row in self.execute(f"SELECT seq FROM {table} WHERE {in_group} ORDER BY seq")
         ]
 
     def page_paths(self, group: str, limit: int, part: slice = slice(None)) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,6 +57,7 @@ ORDER BY id LIMIT $3
 """,
     alerts="alerts_open_of_group",
 )
+# Alerts of a job are few, and its last alert of this kind is among the newest.
 _LAST_MUTED = """
 SELECT muted_until FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND kind = $4 AND labels = $5
@@ -104,7 +105,7 @@ SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
 """
 _STATE = """
-SELECT id, job_id, kind, closed_at FROM alerts WHERE organization_id = $1 AND alert_id = $2
+SELECT id, kind, closed_at FROM alerts WHERE organization_id = $1 AND alert_id = $2
 """
 _ACKNOWLEDGE = """
 UPDATE alerts SET acknowledged_at = $3, acknowledged_by = $4
@@ -161,6 +162,7 @@ class Accepted(NamedTuple):
 
 
 decode_level = msgspec.json.Decoder(Level).decode
+_decode_facts = msgspec.json.Decoder(FactsOut).decode
 
 
 async def read_open(
@@ -292,7 +294,7 @@ def _encode_facts(verdict: Verdict) -> str:
 
 
 def _to_fact(fact: FieldFact) -> FactOut:
-    return FactOut(**fact._asdict())
+    return FactOut(path=fact.path, usual=fact.usual, value=fact.value, detail=fact.detail)
 
 
 # --- alerts as clients see them -----------------------------------------------------------------
@@ -320,7 +322,7 @@ class _AlertRow(NamedTuple):
 
 def _to_alert(row: Row) -> AlertOut:
     alert = _AlertRow(*row)
-    rule, facts = Rule(**json.loads(alert.rule)), FactsOut(**json.loads(alert.facts))
+    rule, facts = Rule(**json.loads(alert.rule)), _decode_facts(alert.facts)
     return AlertOut(
         alert_id=alert.alert_id,
         group_id=alert.group,
@@ -416,7 +418,7 @@ async def change(
         rows = await transaction.fetch(_STATE, organization_id, alert_id)
         if not rows:
             raise no_alert()
-        [[id_, job_id, kind, closed_at]] = rows
+        [[id_, kind, closed_at]] = rows
         given = wanted.model_fields_set
         if "muted_until" in given:
             await transaction.fetch(_MUTE, organization_id, id_, wanted.muted_until)

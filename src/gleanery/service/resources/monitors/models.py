@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from typing_extensions import Self, TypedDict
+from typing_extensions import TypedDict
 
 from gleanery.service.foundation.field_types import (
     MAX_INT64,
@@ -135,7 +135,15 @@ class SuggestedRule(RuleOut):
 
 
 def rule_out(rule: Rule) -> RuleOut:
-    return RuleOut(**rule._asdict())
+    return RuleOut(
+        kind=rule.kind,
+        job_id=rule.job_id,
+        path=rule.path,
+        threshold=rule.threshold,
+        hours=rule.hours,
+        minimum=rule.minimum,
+        enabled=rule.enabled,
+    )
 
 
 # --- alerts -------------------------------------------------------------------------------------
