@@ -129,8 +129,8 @@ def _check(http: httpx2.Client, run_id: str, number: int, state: str, findings: 
 
 
 def _alerts(http: httpx2.Client) -> list[dict[str, Any]]:
-    parameters = {"group_id": _GROUP, "limit": 1000}
-    found: list[dict[str, Any]] = http.get("/v1/alerts", params=parameters).json()["alerts"]
+    page = http.get(f"/v1/alerts?group_id={_GROUP}&limit=1000").json()
+    found: list[dict[str, Any]] = page["alerts"]
     return found
 
 

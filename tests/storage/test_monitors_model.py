@@ -49,7 +49,7 @@ NUMBERS = st.integers(0, 99)
 class Sent(NamedTuple):
     """What a run sends."""
 
-    count: int
+    outputs: int
     priced: float
     """Share of the outputs with a price."""
     texts: float
@@ -60,14 +60,14 @@ class Sent(NamedTuple):
     rejected: int
 
     def data(self) -> list[dict[str, Any]]:
-        priced = round(self.count * self.priced)
+        priced = round(self.outputs * self.priced)
         texts = round(priced * self.texts)
         return [
             {
                 "n": 0 if number < self.same else number,
                 "offer": {"price": self._price(number, texts, priced)},
             }
-            for number in range(self.count)
+            for number in range(self.outputs)
         ]
 
     def _price(self, number: int, texts: int, priced: int) -> Any:
@@ -79,7 +79,7 @@ class Sent(NamedTuple):
 USUAL = Sent(20, 1.0, 0.0, 9.5, 0, 0)
 SENT = st.builds(
     Sent,
-    count=st.sampled_from([20, 20, 20, 19, 24, 12, 10, 9, 3, 0]),
+    outputs=st.sampled_from([20, 20, 20, 19, 24, 12, 10, 9, 3, 0]),
     priced=st.sampled_from([1.0, 1.0, 1.0, 0.9, 0.7, 0.4, 0.0]),
     texts=st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.25, 1.0]),
     price=st.sampled_from([9.5, 9.5, 9.5, 12.0, 19.0, 4.0]),
@@ -155,7 +155,8 @@ def service(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> Iterator[Service]:
     settings = fresh_settings(engine, request, tmp_path)
-    running = Service(replace(settings, sweep_seconds=EVER), clock)
+    # The database does not let go of entries of the audit log that are new by its own clock.
+    running = Service(replace(settings, sweep_seconds=EVER, audit_days=EVER), clock)
     yield running
     running.stop()
 
@@ -169,7 +170,7 @@ def facts_of(run: dict[str, Any], sent: Sent) -> Facts:
     numbers = {"n": [one["n"] for one in data], "offer.price": floats}
     same = Counter(json.dumps(one) for one in data)
     outputs = counts["created"] + counts["updated"] + counts["unchanged"]
-    assert outputs == sent.count
+    assert outputs == sent.outputs
     return Facts(
         run["status"],
         outputs,

@@ -600,7 +600,7 @@ def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: P
 
 # --- runs ---------------------------------------------------------------------------------------
 
-OF_RUNS = {
+OF_RUNS: dict[str, tuple[Statement, str, set[str]]] = {
     "page of a group": (runs_reading._OF_GROUP, "runs_of_group", {"group_id="}),
     "page of a job": (runs_reading._OF_JOB, "runs_of_job", {"group_id=", "job_id="}),
     "one": (runs_reading.ONE, "runs_by_run_id", {"run_id=", "organization_id="}),
@@ -688,7 +688,7 @@ def test_the_sightings_of_a_group_are_read_in_the_order_of_their_key(planner: Pl
 # --- monitors -----------------------------------------------------------------------------------
 
 OF_JOB = {"group_id=", "job_id="}
-OF_ALERTS = {
+OF_ALERTS: dict[str, tuple[Statement, str, set[str]]] = {
     "open ones of a job": (alerts._OPEN_OF_JOB, "alerts_open_of_job", OF_JOB),
     "open ones of a group": (alerts._OPEN_OF_GROUP, "alerts_open_of_group", {"group_id="}),
     "last of its kind": (alerts._LAST_MUTED, "alerts_of_job", OF_JOB),

@@ -249,7 +249,7 @@ def due(
     if latest is None:
         return None
     if rule["hours"] is not None:
-        return latest + rule["hours"] * HOUR
+        return latest + float(rule["hours"]) * HOUR
     known = [start for start in starts if start > starts[-1] - 15 * DAY]
     known = max(known, [*starts[-ENOUGH_RUNS - 1 :]], key=len)
     intervals = [
@@ -266,7 +266,7 @@ def due(
     knows_week = bool(same_day) and latest - known[0] >= 7 * DAY
     longest = max(same_day if knows_week else [interval for _, interval in intervals])
     least = HOUR if latest - known[0] >= DAY else DAY
-    end = latest + max(rule["threshold"] * usual, least, 1.25 * longest)
+    end = latest + max(float(rule["threshold"]) * usual, least, 1.25 * longest)
     if not knows_week and not any(_weekday(time) >= 5 for time in (*known, latest)):
         day = latest // DAY + 1
         while day * DAY < end:
