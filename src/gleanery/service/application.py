@@ -139,7 +139,7 @@ def build_app(
         rate_limiter=_create_rate_limiter(settings),
         resources={
             Description: Description(RESOURCES, settings),
-            Dispatcher: Dispatcher(database, vault, targets, settings.address, clock),
+            Dispatcher: Dispatcher(database, vault, targets, settings, clock),
             FileLinks: FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
             LargeBatches: LargeBatches(),
             ReadAuditor: ReadAuditor(),
