@@ -273,8 +273,8 @@ def test_a_server_that_was_away_gets_everything_in_order(
     try:
         sent = [act(client, webhook, "test")["delivery_id"] for _ in range(3)]
         first = wait_for_attempts(client, webhook, 1, sent[0])
-        assert first["attempts"][0]["error"] == (
-            "the mail server of this service cannot be reached: its operator can see more in the log"
+        assert first["attempts"][0]["error"].startswith(
+            "the mail server of this service cannot be reached: its operator can see more"
         )
         assert first["attempts"][0]["status_code"] is None
     finally:

@@ -118,7 +118,7 @@ class MailServer:
         given = data.login.decode(), data.password.decode()
         return AuthResult(success=given == self._login, handled=False, auth_data=given[0])
 
-    async def handle_RCPT(
+    async def handle_RCPT(  # noqa: N802
         self, _server: SMTP, _session: Any, envelope: Any, address: str, _options: list[str]
     ) -> str:
         if address in self.refused:
@@ -126,7 +126,7 @@ class MailServer:
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
-    async def handle_DATA(self, server: SMTP, session: Any, envelope: Any) -> str:
+    async def handle_DATA(self, server: SMTP, session: Any, envelope: Any) -> str:  # noqa: N802
         self.begun += 1
         if self.slow is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.slow.wait, TIMEOUT_SECONDS)

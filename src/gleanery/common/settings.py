@@ -311,6 +311,12 @@ class Settings:
         "Organizations with separate usage metrics in each worker; the others are summed up.",
         between(0, 100),
     )
+    metrics_groups: int = setting(
+        0,
+        "Groups whose jobs have metrics, those with the most complete runs. Anybody who reaches "
+        "/metrics sees the names of these groups and jobs.",
+        between(0, 100),
+    )
 
     @cached_property
     def address(self) -> str:
