@@ -113,8 +113,8 @@ def events(name: str, text: str) -> dict[str, dict[str, Any]]:
     review = {"group_id": name, "job_id": name, "status": "approved", "comment": text}
     webhook = {"webhook_id": "1" * 32, "description": text}
     alert = {"job_id": name, "kind": "few_outputs", "message": text}
-    alerts = {"group_id": name, "job_id": name, "run_id": "2" * 32, "alert_count": 30}
-    alerts |= {"alerts": [alert] * 20}
+    alerts: dict[str, Any] = {"group_id": name, "job_id": name, "run_id": "2" * 32}
+    alerts |= {"alerts": [alert] * 20, "alert_count": 30}
     return {
         "outputs.changed": {"group_id": name, "cursor": 1},
         "run.finished": run,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
@@ -31,8 +31,7 @@ class ReceivedMail(NamedTuple):
 
     @property
     def message(self) -> EmailMessage:
-        parsed = email.message_from_bytes(self.content, policy=email.policy.SMTP)
-        return cast(EmailMessage, parsed)
+        return email.message_from_bytes(self.content, policy=email.policy.SMTP)
 
     @property
     def subject(self) -> str:
@@ -130,12 +129,13 @@ class MailServer:
         self.begun += 1
         if self.slow is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.slow.wait, TIMEOUT_SECONDS)
-        if self.reply.startswith("2"):
+        transport = server.transport
+        if self.reply.startswith("2") and transport is not None:
             mail = ReceivedMail(
                 envelope.mail_from,
                 [*envelope.rcpt_tos],
                 envelope.content,
-                server.transport.get_extra_info("ssl_object") is not None,
+                transport.get_extra_info("ssl_object") is not None,
                 session.auth_data,
             )
             with self._lock:

@@ -54,7 +54,7 @@ def settings_options(*names: str) -> Callable[[Command], Command]:
         def run(**values: Any) -> None:
             given = {row.name: values.pop(row.name) for row in rows}
             chosen = {row.name: _value(row, given[row.name]) for row in rows}
-            secrets = {"secret_key": _secret("SECRET_KEY")}
+            secrets: dict[str, Any] = {"secret_key": _secret("SECRET_KEY")}
             if has_mail:
                 secrets["smtp_password"] = _secret("SMTP_PASSWORD")
             command(settings=Settings(**chosen, **secrets), **values)

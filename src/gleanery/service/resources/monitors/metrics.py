@@ -1,5 +1,7 @@
 """Metrics of jobs: their last runs, and the open alerts of their groups.
 
+The labels are ``group_id`` and ``job_id``: Prometheus has a label ``job`` of its own.
+
 The sweep reads them, and a request for the metrics only shows what was read. Each series has the
 name of a group, and anybody who reaches ``/metrics`` can read it. So no group has series until the
 operator asks for them. Then it is those with the most complete runs, with a limit of jobs each.
@@ -108,13 +110,13 @@ class JobMetrics:
         names = await database.read(_NAME, group.organization_id, group.id)
         if not names:
             return
-        of_group = f'organization="{group.organization_id}",group="{_escape(names[0][0])}"'
+        of_group = f'organization="{group.organization_id}",group_id="{_escape(names[0][0])}"'
         for kind, count in sorted(open_alerts.items()):
             series.open_alerts.append((f'{_OPEN_OF_GROUP.name}{{{of_group},kind="{kind}"}}', count))
         for job, finished_at, outputs in await database.read_large(
             _LAST_RUNS, group.organization_id, group.id, MAX_JOBS
         ):
-            labels = f'{{{of_group},job="{_escape(job)}"}}'
+            labels = f'{{{of_group},job_id="{_escape(job)}"}}'
             series.last_runs.append((f"{_LAST_RUN.name}{labels}", finished_at / timestamps.SECOND))
             series.last_outputs.append((f"{_LAST_OUTPUTS.name}{labels}", outputs))
 

@@ -111,12 +111,13 @@ def _readable(character: str) -> str:
 
 def _describe(event: str, data: Mapping[str, Any]) -> _Message:
     group = data.get("group_id", "")
+    page: Page
     match event:
         case "outputs.changed":
             return _Message(f"The outputs of {group} have changed.", ("groups", group, "outputs"))
         case "run.finished":
-            page = ("groups", group, "runs", data["run_id"])
             subject = f"Run {data['status']}: {data['job_id']} in {group}"
+            page = ("groups", group, "runs", data["run_id"])
             return _Message(_describe_run(data), page, subject)
         case "review.created":
             return _Message(
