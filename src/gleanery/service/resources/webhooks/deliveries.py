@@ -263,6 +263,8 @@ class Answer(NamedTuple):
     error: str | None = None
     """Why the attempt failed; None if it succeeded."""
     retry_after: int | None = None
+    warning: str | None = None
+    """What an attempt that succeeded has not reached."""
 
 
 class Outcome(NamedTuple):
@@ -278,6 +280,7 @@ class Outcome(NamedTuple):
     """None if the attempt succeeded."""
     retry_after: int | None = None
     """Seconds that the response asks to wait."""
+    warning: str | None = None
 
     @property
     def ended_at(self) -> int:
@@ -335,7 +338,7 @@ def _save(outcome: Outcome) -> _Saved:
         outcome.duration_ms,
         outcome.status_code,
         outcome.response,
-        outcome.error,
+        outcome.error or outcome.warning,
     )
     attempts = [*json.loads(delivery.attempts), [*attempt]][-MAX_ATTEMPTS_SHOWN:]
     count = delivery.attempt_count + 1

@@ -47,6 +47,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import GleaneryError
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
@@ -87,13 +88,13 @@ class Dispatcher:
         engine: Engine,
         vault: Vault,
         targets: Targets,
-        address: str,
+        settings: Settings,
         clock: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._vault = vault
         self._targets = targets
-        self._address = address
+        self._settings = settings
         self._clock = clock
         self.counts = Counts()
         self._holder = uuid.uuid4().hex
@@ -152,7 +153,7 @@ class Dispatcher:
         from gleanery.service.resources.webhooks.scheduler import Scheduler  # an HTTP client
 
         scheduler = Scheduler(
-            self._engine, self._vault, self._targets, self._address, self._clock, self.counts
+            self._engine, self._vault, self._targets, self._settings, self._clock, self.counts
         )
         await scheduler.run(self._keep_lease)
 

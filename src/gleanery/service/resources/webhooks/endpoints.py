@@ -484,3 +484,16 @@ def _header_error(name: str, reason: str) -> ErrorDetail:
 
 def invalid_url(reason: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body", "url"), reason, "webhook_url"))
+
+
+def no_mail_server() -> InvalidRequest:
+    msg = (
+        "this service sends no e-mail: its operator can set --smtp-server and --smtp-sender, and "
+        "then this format works"
+    )
+    return InvalidRequest(ErrorDetail(("body", "format"), msg, "webhook_format"))
+
+
+def no_mail_headers() -> InvalidRequest:
+    msg = "headers are for requests: leave them out for the format email"
+    return InvalidRequest(ErrorDetail(("body", "headers"), msg, "webhook_header"))

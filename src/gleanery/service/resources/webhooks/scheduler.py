@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import Overloaded, Unavailable
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.events import storing
+from gleanery.service.resources.webhooks.mailer import Mailer, MailServer
 from gleanery.service.resources.webhooks.recorder import Counts, Recorder
 from gleanery.service.resources.webhooks.sender import Sender
 from gleanery.service.resources.webhooks.targets import Targets
@@ -59,7 +61,7 @@ class Scheduler:
         engine: Engine,
         vault: Vault,
         targets: Targets,
-        address: str,
+        settings: Settings,
         clock: Clock,
         counts: Counts,
     ) -> None:
@@ -70,9 +72,10 @@ class Scheduler:
         self._shared = Shared(
             engine=engine,
             vault=vault,
-            address=address,
+            address=settings.address,
             clock=clock,
             sender=Sender(targets, clock),
+            mailer=Mailer(MailServer.from_settings(settings)),
             slots=FairSemaphore(_MAX_CONNECTIONS, _MAX_WAIT_SECONDS, "no free connection"),
             recorder=Recorder(engine),
             counts=counts,
@@ -98,6 +101,7 @@ class Scheduler:
             await self._shared.recorder.drain(_STOP_SECONDS)
             await asyncio.gather(keeping, return_exceptions=True)
             await self._shared.sender.close()
+            self._shared.mailer.close()
 
     async def _look_while(self, keeping: asyncio.Task[None], watch: Watch) -> None:
         """Look at what has changed, until the lease is lost."""
