@@ -113,9 +113,9 @@ def create(
     """Let an address get events, and print the secret that verifies their signatures.
 
     The secret is printed once. Events: outputs.changed, run.finished, review.created,
-    delivery.failed and webhook.disabled. The events alert.opened, alert.closed and session.invalid
-    are reserved, and not sent yet. The values of headers are never shown. The token needs the
-    scope webhooks:write.
+    alert.opened, alert.closed, delivery.failed and webhook.disabled. The event session.invalid is
+    reserved, and not sent yet. The values of headers are never shown. The token needs the scope
+    webhooks:write.
     """
     parsed = _parse_headers(headers, header_file, token_file)
     if empty := [name for name, value in parsed.items() if not value]:
