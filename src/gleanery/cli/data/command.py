@@ -10,8 +10,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Annotated, Any
@@ -269,6 +269,25 @@ def is_about_job(error: NotFound) -> bool:
 def _is_about(error: NotFound, parameter: str) -> bool:
     places = ("path", parameter), ("query", parameter)
     return any(detail.loc in places for detail in error.detail)
+
+
+@contextmanager
+def uncertain(advice: str) -> Iterator[None]:
+    """Add advice to an error after which the service may have executed the request."""
+    try:
+        yield
+    except ClientError as error:
+        if _is_rejection(error):
+            raise
+        failure = to_failure(error)
+        raise CommandFailed(join_sentences(str(failure), advice), failure.status) from None
+
+
+def _is_rejection(error: ClientError) -> bool:
+    """Return True if the service has surely not executed the request."""
+    if isinstance(error, ConnectionFailed | TimedOut):
+        return not error.was_connected
+    return isinstance(error, ApiError) and error.status < 500
 
 
 # --- output -------------------------------------------------------------------------------------
