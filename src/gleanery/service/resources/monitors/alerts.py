@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gleanery.service.foundation.errors import AlertConflict, no_alert
+from gleanery.service.foundation.errors import AlertConflict, NotFound, no_alert
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
@@ -105,7 +105,8 @@ SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
 """
 _STATE = """
-SELECT id, kind, closed_at FROM alerts WHERE organization_id = $1 AND alert_id = $2
+SELECT id, kind, closed_at, close_reason FROM alerts
+WHERE organization_id = $1 AND alert_id = $2
 """
 _ACKNOWLEDGE = """
 UPDATE alerts SET acknowledged_at = $3, acknowledged_by = $4
@@ -364,14 +365,18 @@ async def read_page(
     cursor: int,
     limit: int,
 ) -> Alerts:
-    """Read a page, newest first. Raise NotFound for a group that does not exist."""
+    """Read a page, newest first. Raise NotFound for an unknown group or job."""
     values: list[int] = []
     if group is not None:
-        values.append(await group_lock.require_group(database, group))
+        try:
+            values.append(await group_lock.require_group(database, group))
+        except NotFound:
+            msg = "There is no group with this group_id"
+            raise NotFound(("query", "group_id"), msg) from None
         if job is not None:
             found = await database.read(_JOB, database.organization_id, *values, job)
             if not found:
-                return Alerts([], None)
+                raise NotFound(("query", "job_id"), "This group has no job with this job_id")
             values.append(found[0][0])
     sql = page_statement(state, len(values))
     rows = await database.read(sql, database.organization_id, cursor, limit + 1, *values)
@@ -418,7 +423,7 @@ async def change(
         rows = await transaction.fetch(_STATE, organization_id, alert_id)
         if not rows:
             raise no_alert()
-        [[id_, kind, closed_at]] = rows
+        [[id_, kind, closed_at, close_reason]] = rows
         given = wanted.model_fields_set
         if "muted_until" in given:
             await transaction.fetch(_MUTE, organization_id, id_, wanted.muted_until)
@@ -426,7 +431,7 @@ async def change(
             by = actor.person or "the API" if wanted.acknowledged else None
             at = locked.now if wanted.acknowledged else None
             await transaction.fetch(_ACKNOWLEDGE, organization_id, id_, at, by)
-        if wanted.normal:
+        if wanted.normal and close_reason != "normal":  # a request may be repeated
             if closed_at is not None:
                 raise AlertConflict(("body", "normal"), _CLOSED)
             if kind not in WITH_LABELS:
