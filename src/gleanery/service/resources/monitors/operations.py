@@ -40,7 +40,7 @@ _ALERT = {
     "message": "example-shop stored 0 outputs; at least 1 is expected.",
     "rule": _RULE,
     "labels": {"country": "DE"},
-    "facts": {"value": 0.0, "usual": None, "fields": [], "field_count": 0},
+    "facts": {"value": 0, "usual": None, "fields": [], "field_count": 0},
     "run_id": RUN_ID,
     "last_run_id": RUN_ID,
     "runs": 1,
@@ -51,14 +51,15 @@ _ALERT = {
     "acknowledged_by": None,
     "muted_until": None,
 }
-_PREVIEW = {"runs": 0, "alerts": 0}
 _SUGGESTED = [
     _RULE
     | {"kind": "failed_run", "threshold": 1.0, "minimum": None}
-    | {"reason": "A run that fails may store nothing.", "preview": _PREVIEW},
+    | {"reason": "A run that fails may store nothing."}
+    | {"preview": {"runs": 1, "alerts": 0}},
     _RULE
     | {"kind": "held_removal", "threshold": 0.0, "minimum": None}
-    | {"reason": "A removal that is held waits for a person.", "preview": _PREVIEW},
+    | {"reason": "A removal that is held waits for a person."}
+    | {"preview": {"runs": 1, "alerts": 1}},
 ]
 
 _RULE_OPERATIONS = (
