@@ -20,11 +20,10 @@ from gleanery.service.foundation.security.vault import open_vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.resources.groups import catalog
+from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.outputs import ingest
 from gleanery.service.resources.outputs.batches import from_outputs
 from gleanery.service.resources.reviews import adding
-from gleanery.service.foundation.scheduling.fair_shares import FairThread
-from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.runs import changing
 from gleanery.service.resources.runs.changing import RunWork
 from gleanery.service.resources.runs.models import FinishIn, RunIn
@@ -159,7 +158,9 @@ async def _store_run(database: Database, validator: SchemaValidator, run: Run, t
     if run_id is not None and run.status is not None:
         clock = partial(int, time + _LAST_PAGES)
         end = FinishIn(status=run.status, message=run.message)
-        await changing.finish(database, RunWork(Monitors(FairThread(), clock), clock), run.group, run_id, end, clock)
+        await changing.finish(
+            database, RunWork(Monitors(FairThread(), clock), clock), run.group, run_id, end, clock
+        )
 
 
 def introduction(address: str, login: Login, program: str) -> str:

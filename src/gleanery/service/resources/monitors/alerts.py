@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,9 +57,11 @@ ORDER BY id LIMIT $3
 """,
     alerts="alerts_open_of_group",
 )
+# Alerts of a job are few, and its last alert of this kind is among the newest.
 _LAST_MUTED = """
-SELECT max(muted_until) FROM alerts
+SELECT muted_until FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND kind = $4 AND labels = $5
+ORDER BY id DESC LIMIT 1
 """
 # The newest alert whose run was said to be normal.
 _ACCEPTED = """
@@ -103,7 +105,7 @@ SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
 """
 _STATE = """
-SELECT id, job_id, kind, closed_at FROM alerts WHERE organization_id = $1 AND alert_id = $2
+SELECT id, kind, closed_at FROM alerts WHERE organization_id = $1 AND alert_id = $2
 """
 _ACKNOWLEDGE = """
 UPDATE alerts SET acknowledged_at = $3, acknowledged_by = $4
@@ -160,9 +162,12 @@ class Accepted(NamedTuple):
 
 
 decode_level = msgspec.json.Decoder(Level).decode
+_decode_facts = msgspec.json.Decoder(FactsOut).decode
 
 
-async def read_open(source: Any, organization_id: int, group_id: int, job_id: int) -> list[OpenAlert]:
+async def read_open(
+    source: Any, organization_id: int, group_id: int, job_id: int
+) -> list[OpenAlert]:
     """Return the open alerts of a job. ``source`` is the read of a database or a transaction."""
     rows = await source(_OPEN_OF_JOB, organization_id, group_id, job_id)
     return sorted((OpenAlert(*row) for row in rows), key=lambda alert: alert.id)
@@ -215,7 +220,8 @@ class Changes:
         locked, rule = self._locked, verdict.rule
         assert rule is not None
         key = (locked.organization_id, locked.group_id, job_id)
-        [[muted_until]] = await locked.transaction.fetch(_LAST_MUTED, *key, kind, labels)
+        last = await locked.transaction.fetch(_LAST_MUTED, *key, kind, labels)
+        muted_until = last[0][0] if last else None
         if muted_until is not None and muted_until <= locked.now:
             muted_until = None
         [[id_]] = await locked.transaction.fetch(
@@ -288,7 +294,7 @@ def _encode_facts(verdict: Verdict) -> str:
 
 
 def _to_fact(fact: FieldFact) -> FactOut:
-    return FactOut(**fact._asdict())
+    return FactOut(path=fact.path, usual=fact.usual, value=fact.value, detail=fact.detail)
 
 
 # --- alerts as clients see them -----------------------------------------------------------------
@@ -316,7 +322,7 @@ class _AlertRow(NamedTuple):
 
 def _to_alert(row: Row) -> AlertOut:
     alert = _AlertRow(*row)
-    rule, facts = Rule(**json.loads(alert.rule)), FactsOut(**json.loads(alert.facts))
+    rule, facts = Rule(**json.loads(alert.rule)), _decode_facts(alert.facts)
     return AlertOut(
         alert_id=alert.alert_id,
         group_id=alert.group,
@@ -416,7 +422,7 @@ async def change(
         rows = await transaction.fetch(_STATE, organization_id, alert_id)
         if not rows:
             raise no_alert()
-        [[id_, job_id, kind, closed_at]] = rows
+        [[id_, kind, closed_at]] = rows
         given = wanted.model_fields_set
         if "muted_until" in given:
             await transaction.fetch(_MUTE, organization_id, id_, wanted.muted_until)

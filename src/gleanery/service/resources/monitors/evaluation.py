@@ -15,7 +15,7 @@ nothing. So each run is judged exactly once. Runs of a job are judged in the ord
 
 A run with an open alert is not a model for later ones (``runs.has_alert``). An open alert keeps
 what was usual when it opened, and later runs are compared with that. So a fault that lasts stays
-visible, however long. If a person says that the present level is normal, the alert closes, and later
+visible, however long. If a person says that the present level is normal, the alert closes. Later
 runs are compared with the last run that was judged, until there are enough runs after it.
 
 ``jobs.run_due_at`` is the next time at which the sweep looks at a job, because it may be overdue
@@ -35,6 +35,7 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.monitors import alerts, judging, reading, rules, schedule
 from gleanery.service.resources.monitors.alerts import Accepted, Changes, JudgedBy, OpenAlert
 from gleanery.service.resources.monitors.judging import Level, Sample, Verdict
+from gleanery.service.resources.monitors.models import CloseReason
 from gleanery.service.resources.monitors.reading import RunRow, RunToJudge
 from gleanery.service.resources.monitors.rules import KINDS, WITH_LABELS, JobRules, Kind, Rule
 from gleanery.service.resources.monitors.schedule import Expectation
@@ -203,9 +204,7 @@ class Monitors:
                 latest = max(latest or 0, started_at)
             if status in _ON_SCHEDULE and started_at > now - schedule.WINDOW:
                 starts.append(started_at)
-        return _Schedule(
-            sorted(starts), latest, any_latest, interruptions, len(rows) < _MAX_STARTS
-        )
+        return _Schedule(sorted(starts), latest, any_latest, interruptions, len(rows) < _MAX_STARTS)
 
     async def _check_schedule(
         self,
@@ -229,7 +228,7 @@ class Monitors:
                 run = JudgedBy(0, None)
                 await changes.open(job_id, "no_run", "", verdict, Level(), Level(), run)
         elif alert is not None:
-            reason = "rule_removed" if rule is None else "over"
+            reason: CloseReason = "rule_removed" if rule is None else "over"
             await changes.close(alert.id, alert.muted_until, reason)
         await locked.transaction.fetch(_SET_DUE, locked.organization_id, job_id, due)
 
@@ -288,9 +287,7 @@ class _Schedule(NamedTuple):
 
     def expect(self, rule: Rule) -> Expectation | None:
         latest = self.latest if rule.hours is None else self.any_latest
-        return schedule.expect(
-            self.starts, latest, self.interruptions, rule, are_all=self.are_all
-        )
+        return schedule.expect(self.starts, latest, self.interruptions, rule, are_all=self.are_all)
 
 
 def _overdue(rule: Rule, expected: Expectation, now: int) -> Verdict:

@@ -67,7 +67,7 @@ class Level(msgspec.Struct, omit_defaults=True):
 
 
 class Sample(msgspec.Struct, omit_defaults=True):
-    """What some values of a run were like. It is computed only if a rule asks, and stored as JSON."""
+    """What some values of a run were like. Only some rules need it. It is stored as JSON."""
 
     outputs: int = 0
     """Outputs in the sample."""

@@ -27,7 +27,11 @@ def _no_run(job: str, _: Rule, facts: FactsOut) -> str:
 
 def _failed_run(job: str, _: Rule, facts: FactsOut) -> str:
     count = int(facts["value"] or 0)
-    return f"The last run of {job} failed." if count == 1 else f"{count} runs of {job} failed in a row."
+    return (
+        f"The last run of {job} failed."
+        if count == 1
+        else f"{count} runs of {job} failed in a row."
+    )
 
 
 def _few_outputs(job: str, rule: Rule, facts: FactsOut) -> str:
@@ -140,7 +144,7 @@ async def store(locked: LockedGroup, event: EventName, alerts: Sequence[AlertOut
             "job_id": alerts[0]["job_id"],
             "run_id": alerts[0]["run_id"],
             "alerts": [
-                {name: alert[name] for name in ("job_id", "kind", "message")}  # type: ignore[literal-required]
+                {name: alert[name] for name in ("job_id", "kind", "message")}
                 for alert in alerts[:_MAX_LISTED]
             ],
             "alert_count": len(alerts),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from typing_extensions import Self, TypedDict
+from typing_extensions import TypedDict
 
 from gleanery.service.foundation.field_types import (
     MAX_INT64,
@@ -105,9 +105,7 @@ class RuleIn(Input):
         path = self.path
         if path is not None:  # one spelling for each field
             path = json_text.path_of_names(json_text.names_of_path(path))
-        return Rule(
-            self.kind, self.job_id, path, threshold, self.hours, self.minimum, self.enabled
-        )
+        return Rule(self.kind, self.job_id, path, threshold, self.hours, self.minimum, self.enabled)
 
 
 class RuleOut(TypedDict):
@@ -137,7 +135,15 @@ class SuggestedRule(RuleOut):
 
 
 def rule_out(rule: Rule) -> RuleOut:
-    return RuleOut(**rule._asdict())
+    return RuleOut(
+        kind=rule.kind,
+        job_id=rule.job_id,
+        path=rule.path,
+        threshold=rule.threshold,
+        hours=rule.hours,
+        minimum=rule.minimum,
+        enabled=rule.enabled,
+    )
 
 
 # --- alerts -------------------------------------------------------------------------------------

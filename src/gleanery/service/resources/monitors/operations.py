@@ -68,9 +68,9 @@ _RULE_OPERATIONS = (
         path="/v1/monitors/{group_id}",
         handler=handlers.set_monitors,
         title="Set the rules of a group",
-        description="Replaces the rules of a group, which every run of its jobs must keep when it "
-        "ends. A rule for a job or a field replaces the same rule for all. Alerts of rules that are "
-        "gone close. At most 200 rules.",
+        description="Replaces the rules of a group. A run of its jobs is judged by them when it "
+        "ends. A rule for a job or a field replaces the same rule for all. Alerts of rules that "
+        "are gone close. At most 200 rules.",
         scopes=("monitors:write",),
         body=list[RuleIn],
         response=list[RuleOut],

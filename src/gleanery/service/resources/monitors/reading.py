@@ -121,9 +121,7 @@ async def read_run(
     return RunToJudge(row, [RunRow(*one) for one in found], failures, items)
 
 
-async def read_past(
-    database: Database, group_id: int, job_id: int, limit: int
-) -> list[RunRow]:
+async def read_past(database: Database, group_id: int, job_id: int, limit: int) -> list[RunRow]:
     """Return the last runs of a job that have ended, oldest first."""
     key = (database.organization_id, group_id, job_id)
     return [RunRow(*row) for row in await database.read_large(_PAST, *key, limit)][::-1]

@@ -1,4 +1,4 @@
-"""The rules of a group: their kinds, their thresholds, and which rule counts for a job and field."""
+"""The rules of a group: their kinds and thresholds, and which rule counts for a job and field."""
 
 from __future__ import annotations
 

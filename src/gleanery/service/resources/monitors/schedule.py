@@ -53,10 +53,9 @@ def expect(
 ) -> Expectation | None:
     """Return when a job is overdue; None if nothing is known about its schedule.
 
-    ``starts`` are the starts of its runs, oldest first; all that are known, or only the last ones of
-    a job that runs often. ``latest`` is the last sign of the job, such
-    as a run that goes on. ``interrupted`` are times at which the job was overdue: such an interval
-    is not a model for later ones.
+    ``starts`` are the starts of its runs, oldest first; if a job runs often, only the last ones.
+    ``latest`` is the last sign of the job, such as a run that goes on. ``interrupted`` are times
+    at which the job was overdue: such an interval is not a model for later ones.
     """
     if rule.hours is not None:
         hours = round(rule.hours * _HOUR)

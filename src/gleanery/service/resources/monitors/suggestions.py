@@ -59,9 +59,7 @@ _Past = Mapping[str, Sequence[_PastRun]]
 """The past runs of some jobs, oldest first, by the name of the job."""
 
 
-async def suggest(
-    database: Database, computations: FairThread, group: str
-) -> list[SuggestedRule]:
+async def suggest(database: Database, computations: FairThread, group: str) -> list[SuggestedRule]:
     """Suggest rules that the group does not have yet. Raise NotFound."""
     group_id = await group_lock.require_group(database, group)
     [[stored]] = await database.read(_RULES, database.organization_id, group_id)
@@ -100,8 +98,10 @@ def _preview_all(wanted: Sequence[Rule], jobs: Sequence[_Job]) -> list[RulePrevi
 
 def _decode(jobs: Iterable[_Job]) -> _Past:
     return {
-        job.name: [_PastRun(row, reading.decode_run(row, failures=count)) for row, count in
-                   _with_failures(job.rows)]
+        job.name: [
+            _PastRun(row, reading.decode_run(row, failures=count))
+            for row, count in _with_failures(job.rows)
+        ]
         for job in jobs
     }
 
@@ -147,15 +147,18 @@ def _about_runs(runs: Sequence[JudgedRun]) -> Iterable[_Candidate]:
     yield _Candidate(_rule("held_removal"), "A removal that is held waits for a person.")
     if not runs:
         return
-    for kind, shares, subject in (
-        ("rejected", [_share(run.rejected, run.outputs + run.rejected) for run in runs], "sent"),
-        ("missing", [_share(run.missing, run.job_outputs) for run in runs], "missing"),
-    ):
-        most = max(shares)
-        threshold = min(max(THRESHOLDS[kind].default / 2, round(2 * most, 2)), 1.0)
-        what = "of the sent elements were not valid" if subject == "sent" else "were missing"
-        yield _Candidate(_rule(kind, threshold), f"At most {100 * most:.1f} % {what} so far.")
+    rejected = max(_share(run.rejected, run.outputs + run.rejected) for run in runs)
+    reason = f"At most {100 * rejected:.1f} % of the sent elements were not valid so far."
+    yield _Candidate(_rule("rejected", _above("rejected", rejected)), reason)
+    missing = max(_share(run.missing, run.job_outputs) for run in runs)
+    reason = f"At most {100 * missing:.1f} % of the outputs were missing so far."
+    yield _Candidate(_rule("missing", _above("missing", missing)), reason)
     yield _Candidate(_rule("kind_change"), "The kinds of values rarely change on purpose.")
+
+
+def _above(kind: Kind, most: float) -> float:
+    """Return a threshold that is far from the largest share so far."""
+    return min(max(THRESHOLDS[kind].default / 2, round(2 * most, 2)), 1.0)
 
 
 def _share(part: int, whole: int) -> float:
@@ -214,7 +217,11 @@ def _preview(rule: Rule, all_rules: Sequence[Rule], past: _Past) -> RulePreview:
         if rule.job_id not in (None, job) or of_job.find(rule.kind, rule.path) != rule:
             continue
         alone = JobRules([rule], job)
-        result = _replay_schedule(rule, runs) if rule.kind == "no_run" else _replay(alone, rule.kind, runs)
+        result = (
+            _replay_schedule(rule, runs)
+            if rule.kind == "no_run"
+            else _replay(alone, rule.kind, runs)
+        )
         found["runs"] += result["runs"]
         found["alerts"] += result["alerts"]
     return found
