@@ -40,7 +40,7 @@ _ALERT = {
     "message": "example-shop stored 0 outputs; at least 1 is expected.",
     "rule": _RULE,
     "labels": {"country": "DE"},
-    "facts": {"value": 0, "usual": None, "fields": [], "field_count": 0},
+    "facts": {"value": 0.0, "usual": None, "fields": [], "field_count": 0},
     "run_id": RUN_ID,
     "last_run_id": RUN_ID,
     "runs": 1,
@@ -82,7 +82,7 @@ _RULE_OPERATIONS = (
         handler=handlers.get_monitors,
         title="Get the rules of a group",
         description="The rules of a group. A group for which nobody has set any has three: no run "
-        "for twice the usual interval, less than half of the usual outputs, and a fill rate that "
+        "for twice the usual interval, half of the usual outputs or less, and a fill rate that "
         "drops by 20 percentage points. What is usual is the median of the last ten complete runs "
         "with the same labels, without runs that had an alert; at least four are needed.",
         scopes=("monitors:read",),
