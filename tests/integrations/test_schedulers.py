@@ -31,11 +31,6 @@ pytestmark = [
 
 ROOT = Path(__file__).parent.parent.parent
 HOW_TO = ROOT / "docs" / "how-to"
-RULES = [
-    {"kind": "failed_run"},
-    {"kind": "few_outputs", "job_id": "shop", "minimum": 290},
-]
-"""The rules that the guide for cron adds."""
 SCHEDULERS = Path(os.environ.get("GLEANERY_SCHEDULERS", ROOT / ".venv-schedulers")) / "bin"
 needs_schedulers = pytest.mark.skipif(
     not (SCHEDULERS / "airflow").exists(), reason="needs the tools of make examples"
@@ -73,14 +68,17 @@ class Project(NamedTuple):
 
 @pytest.fixture
 def project(service: Service, tmp_path: Path) -> Iterator[Project]:
-    """The project, with a group that has the rules of the guide for cron."""
+    """The project, with a group that has the rules of the page about cron."""
     token = service.token()
     with service.client(token) as client:
         assert client.put("/v1/groups/daily-prices", json={}).status_code == 200
-        assert client.put("/v1/monitors/daily-prices", json=RULES).status_code == 200
     folder = create_project(tmp_path / "scraper")
+    _, section = (HOW_TO / "schedule-with-cron.md").read_text().split("## Check a run\n")
     with running_shop() as shop:
-        yield Project(folder, shop, project_environment(shop.url, service.url, token))
+        made = Project(folder, shop, project_environment(shop.url, service.url, token))
+        for example in examples(section.partition("\n## ")[0]):
+            made.run("sh", "-c", f"PATH=venv/bin:$PATH; {example.command}")
+        yield made
 
 
 def broken(project: Project) -> dict[str, str]:

@@ -22,7 +22,7 @@ GUIDE = ROOT / "docs" / "how-to" / "know-when-a-scraper-breaks.md"
 SWEEPS_OF_A_DAY = 4  # a running service has one each minute
 
 pytestmark = [
-    pytest.mark.thorough,
+    pytest.mark.extended,  # 33 days take half a minute
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
     pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="session"),
 ]
