@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -61,7 +61,9 @@ _NO_RULE = "there is no rule at this position"
 class InboxAlertsQuery(Query):
     """Page of the open alerts."""
 
-    muted: bool = Field(default=False, description="true: those that are muted, false: all others.")
+    muted: Literal["true"] | None = Field(
+        default=None, description="Only alerts that are muted. Without it: all others."
+    )
     after: Text | None = Field(default=None, pattern=_POSITION, description="`next` of a page.")
 
 
@@ -136,7 +138,7 @@ async def console_inbox_alerts(context: RequestContext[InboxAlertsQuery, None]) 
     others = [row for row in rows if not row.is_muted(now)]
     acknowledged = sum(row.acknowledged_at is not None for row in others)
     after = _decode_position(query.after)
-    wanted = sorted(muted if query.muted else others, key=lambda row: row.position)
+    wanted = sorted(others if query.muted is None else muted, key=lambda row: row.position)
     waiting = [row for row in wanted if after is None or row.position > after]
     body = InboxAlerts(
         alerts=await _with_runs(context, waiting[:_ALERTS]),

@@ -13,7 +13,7 @@ import { nameGroup } from "./group_page.js";
 import { RunColumns } from "./run_bar.js";
 
 async function load(muted, after, signal) {
-  const page = await get("console/api/inbox/alerts", { after, muted: muted || null }, signal);
+  const page = await get("console/api/inbox/alerts", { after, muted: muted ? "true" : null }, signal);
   return { items: page.alerts, next: page.next, counts: page.counts };
 }
 
