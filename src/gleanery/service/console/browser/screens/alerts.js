@@ -44,7 +44,7 @@ export function Alert({ alert, to, about, chart, canWrite, onChanged, children }
   return html`<li class="alert">
     <div class="alert-words">
       ${to ? html`<a class="alert-sentence" data-row href=${to}>${sentence}</a>` : html`<strong class="alert-sentence">${sentence}</strong>`}
-      <div class="alert-about"><${States} alert=${alert} />${about}<${Runs} alert=${alert} /></div>
+      <div class="alert-about">${about}<${States} alert=${alert} /><${Runs} alert=${alert} /></div>
     </div>
     ${chart && html`<div class="alert-chart">${chart}</div>`}
     ${children}

@@ -1,6 +1,6 @@
 // Rules that fit the past runs of a group, each with its reason and a button that adds it.
 
-import { html } from "../vendor/preact.js";
+import { html, useState } from "../vendor/preact.js";
 import { useAction } from "../load.js";
 import { Button } from "../ui/controls.js";
 import { Loaded, Problem, notify } from "../ui/feedback.js";
@@ -10,12 +10,16 @@ import { KINDS } from "./alerts.js";
 import { previewText } from "./monitors_form.js";
 import { Sentence, changeRules } from "./monitors_rules.js";
 
+const SHOWN = 6;
+
 /** state: of useLoad. Nothing, if all suggested rules are there. */
 export function Suggestions({ group, state, canWrite, onChanged }) {
+  const [isWhole, setIsWhole] = useState(false);
   if (state.data && !state.data.length) return null;
   return html`<${Panel} flush title="Suggestions">
     <${Loaded} state=${state}>
-      ${(rules) => html`<ul class="inbox-list">${rules.map((rule) => html`<${Suggestion} key=${rule.kind + (rule.path ?? "")} ...${{ group, rule, canWrite, onChanged }} />`)}</ul>`}
+      ${(rules) => html`<ul class="inbox-list">${(isWhole ? rules : rules.slice(0, SHOWN)).map((rule) => html`<${Suggestion} key=${rule.kind + (rule.path ?? "")} ...${{ group, rule, canWrite, onChanged }} />`)}</ul>
+        ${!isWhole && rules.length > SHOWN && html`<div class="more-pages"><${Button} onClick=${() => setIsWhole(true)}>Show all ${rules.length}<//></div>`}`}
     <//>
   <//>`;
 }

@@ -30,8 +30,8 @@ export function Run({ group, run: runId, session }) {
   return html`<${GroupPage} ...${{ group, title, crumbs, note }} current="Runs" actions=${html`<${Refresh} state=${state} />`}>
     <${Loaded} state=${state}>
       ${(found) => html`
-        ${found.run.removal === "held" && html`<${HeldRemoval} ...${{ group, found, session }} onDecided=${state.reload} />`}
         ${found.alerts.length > 0 && html`<${Alerts} ...${{ group, session, alerts: found.alerts }} onChanged=${state.reload} />`}
+        ${found.run.removal === "held" && html`<${HeldRemoval} ...${{ group, found, session }} onDecided=${state.reload} />`}
         <div class="run">
           <${Outputs} group=${group} found=${found} />
           <${About} group=${group} run=${found.run} />
