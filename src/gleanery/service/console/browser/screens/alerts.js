@@ -59,7 +59,7 @@ function States({ alert }) {
       <span><${Time} at=${alert.close_date} />, after ${duration(alert.open_date, alert.close_date)}</span>`;
   }
   return html`<${Badge} tone=${at || isMuted(alert) ? "warn" : "bad"}>${KINDS[alert.kind] ?? alert.kind}<//>
-    ${at && html`<${Badge} tone="info">Acknowledged by <${Text}>${by}<//><//>`}
+    ${at && html`<${Badge} tone="info"><span>Acknowledged by <${Text}>${by}<//></span><//>`}
     ${isMuted(alert) && html`<${Badge}>Muted until ${dayOf(until)}<//>`}
     <span>for <${Time} at=${alert.open_date} show=${lasting} /></span>`;
 }
