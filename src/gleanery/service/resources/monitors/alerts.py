@@ -100,6 +100,14 @@ DELETE FROM alerts WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 
 """
 _BY_ID = f"SELECT {_COLUMNS} FROM alerts WHERE organization_id = $1 AND id = $2"
 _FIND = f"SELECT {_COLUMNS} FROM alerts WHERE organization_id = $1 AND alert_id = $2"
+_OF_RUN = indexed(
+    f"""
+SELECT {_COLUMNS} FROM {{alerts}} WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+    AND (run_id = $4 OR last_run_id = $4)
+ORDER BY id DESC LIMIT 20
+""",
+    alerts="alerts_of_job",
+)
 _GROUP_OF = """
 SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
@@ -403,6 +411,22 @@ async def read_one(database: Database, alert_id: str) -> AlertOut:
     if not rows:
         raise no_alert()
     return _to_alert(rows[0])
+
+
+async def read_some(database: Database, ids: Iterable[int]) -> list[tuple[int, AlertOut]]:
+    """Return those of these alerts that exist, each with its number."""
+    key = database.organization_id
+    return [
+        (row[0], _to_alert(row)) for id_ in ids for row in await database.read(_BY_ID, key, id_)
+    ]
+
+
+async def read_of_run(
+    database: Database, group_id: int, job_id: int, run_id: str
+) -> list[AlertOut]:
+    """Return the alerts that this run of the job has opened, or was the last one with."""
+    key = (database.organization_id, group_id, job_id, run_id)
+    return [_to_alert(row) for row in await database.read(_OF_RUN, *key)]
 
 
 # --- what persons say about alerts --------------------------------------------------------------
