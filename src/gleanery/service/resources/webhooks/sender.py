@@ -46,7 +46,8 @@ _CLOSED = (httpcore2.RemoteProtocolError, httpcore2.ReadError, httpcore2.WriteEr
 """Errors of a connection that the receiver has closed."""
 _DEFAULT_HEADERS = ((b"user-agent", f"Gleanery/{__version__}".encode()), (b"accept", b"*/*"))
 """Headers that a webhook may replace."""
-_SECRET_WORD = re.compile(rb'[^\s"\\]{8,}')
+_SECRET_WORDS = (re.compile(rb'[^\s"\\]{8,}'), re.compile(rb"[A-Za-z0-9._~-]{8,}"))
+"""Whole words, and their parts that JSON, HTML and URLs never escape."""
 
 
 class _Request(NamedTuple):
@@ -102,9 +103,11 @@ class Sender:
         given = [(name.encode(), value.encode()) for name, value in target.headers]
         names = {name.lower() for name, _ in given}
         defaults = [header for header in _DEFAULT_HEADERS if header[0] not in names]
-        words = [word for _, value in given for word in _SECRET_WORD.findall(value)]
-        words.sort(key=len, reverse=True)
-        request = _Request(target.url, [*own, *defaults, *given], body, words)
+        values = b" ".join(value for _, value in given)
+        words = {word for pattern in _SECRET_WORDS for word in pattern.findall(values)}
+        request = _Request(
+            target.url, [*own, *defaults, *given], body, sorted(words, key=len, reverse=True)
+        )
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 return await self._send(request)
