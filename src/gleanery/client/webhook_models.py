@@ -9,8 +9,8 @@ from msgspec import Raw, Struct
 
 from gleanery.client.models import PageMetadata
 
-WebhookFormat = Literal["standard", "slack", "discord", "teams"]
-"""``standard`` is the event as JSON, the others are short messages for a chat."""
+WebhookFormat = Literal["standard", "slack", "discord", "teams", "email"]
+"""``standard`` is the event as JSON, ``email`` an e-mail, the others are messages for a chat."""
 DeliveryStatus = Literal["waiting", "delivered", "failed"]
 """``waiting`` has another attempt, ``failed`` has none."""
 

@@ -50,7 +50,7 @@ _COLUMNS = ("Webhook", "Status", "Format", "Events", "Groups", "URL", "Descripti
 _RESETTABLE = ("groups", "description", "format", "headers")
 _STORE = "Store the secret now: it is not shown again. Receivers verify signatures with it."
 
-FormatName = Literal["standard", "slack", "discord", "teams"]
+FormatName = Literal["standard", "slack", "discord", "teams", "email"]
 StatusName = Literal["waiting", "delivered", "failed"]
 
 WebhookId = Annotated[
@@ -58,7 +58,10 @@ WebhookId = Annotated[
 ]
 _EVENT_HELP = "Event that the address gets. Repeat it for more."
 _GROUP_HELP = "Only events of this group. Repeat it for more. Default: of all groups."
-_FORMAT_HELP = "standard: the event as JSON. The others are short messages for a chat."
+_FORMAT_HELP = (
+    "standard: the event as JSON. email: a message to the addresses of a URL with mailto:. "
+    "The others are short messages for a chat."
+)
 _DESCRIPTION_HELP = "What the webhook is for, for people."
 _HEADER_HELP = "Header that each request to the address has. Repeat it for more."
 HeaderFile = Annotated[
@@ -82,13 +85,17 @@ HeaderFile = Annotated[
         "gleanery webhooks create https://receiver.example/hook --event run.finished",
         "gleanery webhooks create https://a.example/ --event outputs.changed --group shop-prices",
         "gleanery webhooks create https://chat.example/x --event run.finished --format slack",
+        "gleanery webhooks create mailto:ops@example.com --event alert.opened --format email",
         "gleanery webhooks create https://b.example/ --event run.finished --header-file b.txt",
     ),
 )
 def create(
     target: Annotated[
         str,
-        Argument(metavar="URL", help="Address that gets the events, with https."),
+        Argument(
+            metavar="URL",
+            help="Address that gets the events, with https; or mailto: with addresses of e-mail.",
+        ),
     ],
     events: Annotated[list[str], Option("--event", metavar="EVENT", help=_EVENT_HELP)],
     groups: Annotated[
