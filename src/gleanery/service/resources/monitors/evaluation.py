@@ -192,19 +192,22 @@ class Monitors:
         now = self._clock()
         key = (database.organization_id, group_id, job_id)
         rows = await database.read(_STARTS, *key, _MAX_STARTS)
-        interruptions = await alerts.read_interruptions(
-            database, group_id, job_id, now - schedule.WINDOW
-        )
-        starts, any_latest, latest = [], None, None
+        starts, any_latest, latest, failed = [], None, None, None
         for started_at, seen_at, status, is_implicit, ends_at in rows:
             is_going_on = status == "running" and ends_at > now and not is_implicit
-            if status not in _FAILED:
+            if status in _FAILED:
+                failed = max(failed or 0, started_at)
+            else:
                 any_latest = max(any_latest or 0, started_at, seen_at if is_implicit else 0)
             if status in _ON_SCHEDULE or is_going_on:
                 latest = max(latest or 0, started_at)
-            if status in _ON_SCHEDULE and started_at > now - schedule.WINDOW:
+            if status in _ON_SCHEDULE:
                 starts.append(started_at)
-        return _Schedule(sorted(starts), latest, any_latest, interruptions, len(rows) < _MAX_STARTS)
+        starts = schedule.newest(starts)
+        since = starts[0] if starts else now
+        interruptions = await alerts.read_interruptions(database, group_id, job_id, since)
+        are_all = len(rows) < _MAX_STARTS
+        return _Schedule(starts, latest, any_latest, failed, interruptions, are_all)
 
     async def _check_schedule(
         self,
@@ -219,7 +222,7 @@ class Monitors:
         key = (locked.organization_id, locked.group_id, job_id)
         open_alerts = await alerts.read_open(locked.transaction.fetch, *key)
         alert = _of_labels(open_alerts, "").get("no_run")
-        expected = None if rule is None else read.expect(rule)
+        expected = None if rule is None else read.expect(rule, of_job)
         due = None if expected is None else expected.due
         if rule is not None and expected is not None and expected.due <= locked.now:
             due = locked.now + _LOOK_AGAIN
@@ -282,11 +285,16 @@ class _Schedule(NamedTuple):
     """The last of them, or the start of a run that goes on."""
     any_latest: int | None
     """The last sign of any run, even of one that nobody has started."""
+    failed: int | None
+    """The last run that has failed, or was abandoned."""
     interruptions: list[int]
     are_all: bool
 
-    def expect(self, rule: Rule) -> Expectation | None:
+    def expect(self, rule: Rule, of_job: JobRules) -> Expectation | None:
         latest = self.latest if rule.hours is None else self.any_latest
+        # A job whose runs fail is not overdue, if another alert says that they fail.
+        if self.failed is not None and of_job.has("failed_run"):
+            latest = max(latest or 0, self.failed)
         return schedule.expect(self.starts, latest, self.interruptions, rule, are_all=self.are_all)
 
 

@@ -234,7 +234,8 @@ def _judge_outputs(run: JudgedRun, usual: Level | None, rule: Rule) -> Verdict |
     known = None if usual is None else usual.outputs
     if known is None and rule.minimum is None:
         return None
-    is_few = known is not None and run.outputs < rule.threshold * known - _SMALL
+    is_few = known is not None and run.outputs <= rule.threshold * known + _SMALL
+    is_few = is_few and run.outputs < (known or 0)
     is_below = rule.minimum is not None and run.outputs < rule.minimum
     return Verdict(rule, is_few or is_below, run.outputs, known)
 

@@ -35,9 +35,9 @@ def _failed_run(job: str, _: Rule, facts: FactsOut) -> str:
 
 
 def _few_outputs(job: str, rule: Rule, facts: FactsOut) -> str:
-    expected = f"{_number(facts['usual'])} is usual" if facts["usual"] is not None else ""
-    if not expected or (facts["value"] or 0) >= rule.threshold * (facts["usual"] or 0):
-        minimum = rule.minimum or 0
+    minimum, usual, value = rule.minimum, facts["usual"], facts["value"] or 0
+    expected = f"{_number(usual)} is usual"
+    if minimum is not None and (usual is None or value > rule.threshold * usual):
         expected = f"at least {minimum:,} {'is' if minimum == 1 else 'are'} expected"
     return f"{job} stored {_number(facts['value'])} outputs; {expected}."
 

@@ -54,7 +54,7 @@ class RuleIn(Input):
     threshold: float | None = Field(
         default=None,
         description="When an alert opens. no_run: times the usual interval, 2 by default. "
-        "failed_run: failed runs in a row, 1. few_outputs: less than this share of the usual "
+        "failed_run: failed runs in a row, 1. few_outputs: at most this share of the usual "
         "outputs, 0.5. fill_rate: a drop by this share, 0.2. kind_change: this share of the values "
         "has another kind, 0.2. rejected: this share of the sent elements, 0.05. missing: this "
         "share of the outputs of the job, 0.1. number_shift: this many times larger or smaller, 2. "

@@ -19,6 +19,7 @@ from gleanery.service.resources.events import storing
 from gleanery.service.resources.webhooks import deliveries, endpoints, messages
 from gleanery.service.resources.webhooks.deliveries import Answer, Outcome, State, Waiting
 from gleanery.service.resources.webhooks.endpoints import Target
+from gleanery.service.resources.webhooks.mailer import Mailer
 from gleanery.service.resources.webhooks.recorder import Counts, Recorder
 from gleanery.service.resources.webhooks.sender import Sender
 from gleanery.service.storage.database import Engine
@@ -80,6 +81,7 @@ class Shared(NamedTuple):
     """The address of the service, for links in messages."""
     clock: Callable[[], int]
     sender: Sender
+    mailer: Mailer
     slots: FairSemaphore
     """The connections, which the organizations share fairly."""
     recorder: Recorder
@@ -303,7 +305,8 @@ class Worker:
         for one in due:
             if self._is_ending or self.webhook is not webhook:
                 break
-            async with shared.slots.held_for(self.organization_id):
+            slots = shared.mailer.slots if target.format == "email" else shared.slots
+            async with slots.held_for(self.organization_id):
                 outcome = await self._attempt(one, target)
             sent.append(outcome)
             is_failing = self._failures > 0
@@ -327,8 +330,7 @@ class Worker:
         shared = self._shared
         started_at, started = shared.clock(), time.perf_counter()
         try:
-            body = messages.convert(target.format, waiting.body, shared.address)
-            answer = await shared.sender.send(target, waiting.delivery_id, body)
+            answer = await self._hand_over(waiting, target)
         except Exception:  # it counts as an attempt, so that the events after it are sent
             _log.exception("an event of a webhook could not be sent")
             answer = Answer(error="the service could not send it; its log says why")
@@ -338,3 +340,12 @@ class Worker:
         else:
             shared.counts.failed += 1
         return Outcome(self.webhook.id, waiting, started_at, duration_ms, *answer)
+
+    async def _hand_over(self, waiting: Waiting, target: Target) -> Answer:
+        """Send an event to the address, or to the mail server."""
+        shared, delivery_id = self._shared, waiting.delivery_id
+        if target.format == "email":
+            mail = messages.write_mail(waiting.body, shared.address, self.webhook.webhook_id)
+            return await shared.mailer.send(target.url, delivery_id, mail)
+        body = messages.convert(target.format, waiting.body, shared.address)
+        return await shared.sender.send(target, delivery_id, body)
