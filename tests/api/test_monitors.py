@@ -110,3 +110,16 @@ def test_a_job_without_a_run_is_overdue(timed_service: Service, clock: Clock) ->
         assert alert["message"] == "job is overdue: last run 2 days ago, daily before."
         run(client, 20)
         assert alerts(client, state="open") == []
+
+
+def test_an_alert_counts_all_runs_that_failed_in_a_row(client: Client) -> None:
+    complete(client, 1)
+    rules(client, {"kind": "failed_run", "threshold": 2})
+    run(client, 0, "failed")
+    assert alerts(client) == []
+    for _ in range(4):
+        run(client, 0, "failed")
+    [alert] = alerts(client)
+    assert (alert["message"], alert["runs"]) == ("5 runs of job failed in a row.", 4)
+    run(client, 1)
+    assert alerts(client, state="open") == []

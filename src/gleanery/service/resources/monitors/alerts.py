@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from gleanery.service.foundation.errors import AlertConflict, no_alert
+from gleanery.service.foundation.errors import AlertConflict, NotFound, no_alert
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
@@ -100,12 +100,21 @@ DELETE FROM alerts WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 
 """
 _BY_ID = f"SELECT {_COLUMNS} FROM alerts WHERE organization_id = $1 AND id = $2"
 _FIND = f"SELECT {_COLUMNS} FROM alerts WHERE organization_id = $1 AND alert_id = $2"
+_OF_RUN = indexed(
+    f"""
+SELECT {_COLUMNS} FROM {{alerts}} WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+    AND (run_id = $4 OR last_run_id = $4)
+ORDER BY id DESC LIMIT 20
+""",
+    alerts="alerts_of_job",
+)
 _GROUP_OF = """
 SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
 """
 _STATE = """
-SELECT id, kind, closed_at FROM alerts WHERE organization_id = $1 AND alert_id = $2
+SELECT id, kind, closed_at, close_reason FROM alerts
+WHERE organization_id = $1 AND alert_id = $2
 """
 _ACKNOWLEDGE = """
 UPDATE alerts SET acknowledged_at = $3, acknowledged_by = $4
@@ -364,14 +373,18 @@ async def read_page(
     cursor: int,
     limit: int,
 ) -> Alerts:
-    """Read a page, newest first. Raise NotFound for a group that does not exist."""
+    """Read a page, newest first. Raise NotFound for an unknown group or job."""
     values: list[int] = []
     if group is not None:
-        values.append(await group_lock.require_group(database, group))
+        try:
+            values.append(await group_lock.require_group(database, group))
+        except NotFound:
+            msg = "There is no group with this group_id"
+            raise NotFound(("query", "group_id"), msg) from None
         if job is not None:
             found = await database.read(_JOB, database.organization_id, *values, job)
             if not found:
-                return Alerts([], None)
+                raise NotFound(("query", "job_id"), "This group has no job with this job_id")
             values.append(found[0][0])
     sql = page_statement(state, len(values))
     rows = await database.read(sql, database.organization_id, cursor, limit + 1, *values)
@@ -400,6 +413,22 @@ async def read_one(database: Database, alert_id: str) -> AlertOut:
     return _to_alert(rows[0])
 
 
+async def read_some(database: Database, ids: Iterable[int]) -> list[tuple[int, AlertOut]]:
+    """Return those of these alerts that exist, each with its number."""
+    key = database.organization_id
+    return [
+        (row[0], _to_alert(row)) for id_ in ids for row in await database.read(_BY_ID, key, id_)
+    ]
+
+
+async def read_of_run(
+    database: Database, group_id: int, job_id: int, run_id: str
+) -> list[AlertOut]:
+    """Return the alerts that this run of the job has opened, or was the last one with."""
+    key = (database.organization_id, group_id, job_id, run_id)
+    return [_to_alert(row) for row in await database.read(_OF_RUN, *key)]
+
+
 # --- what persons say about alerts --------------------------------------------------------------
 
 
@@ -418,7 +447,7 @@ async def change(
         rows = await transaction.fetch(_STATE, organization_id, alert_id)
         if not rows:
             raise no_alert()
-        [[id_, kind, closed_at]] = rows
+        [[id_, kind, closed_at, close_reason]] = rows
         given = wanted.model_fields_set
         if "muted_until" in given:
             await transaction.fetch(_MUTE, organization_id, id_, wanted.muted_until)
@@ -426,7 +455,7 @@ async def change(
             by = actor.person or "the API" if wanted.acknowledged else None
             at = locked.now if wanted.acknowledged else None
             await transaction.fetch(_ACKNOWLEDGE, organization_id, id_, at, by)
-        if wanted.normal:
+        if wanted.normal and close_reason != "normal":  # a request may be repeated
             if closed_at is not None:
                 raise AlertConflict(("body", "normal"), _CLOSED)
             if kind not in WITH_LABELS:

@@ -51,6 +51,8 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4
 ORDER BY id DESC LIMIT $5
 """
 FAILED: tuple[Status, ...] = ("failed", "abandoned")
+_MAX_FAILURES = 100
+"""Failed runs in a row that are counted. No threshold is larger."""
 # Without a limit on the rows that are looked at, a run that sent little would read the whole job.
 _SIZES = indexed(
     """
@@ -120,9 +122,8 @@ async def read_run(
     key = (database.organization_id, group_id, job_id)
     found = await database.read_large(_EARLIER, *key, row.labels, row.id)
     failures = 0
-    if row.status in FAILED and (rule := rules.find("failed_run")) is not None:
-        limit = max(round(rule.threshold), 1) + 1
-        for [status] in await database.read(_STATUSES, *key, row.id, limit):
+    if row.status in FAILED and rules.has("failed_run"):
+        for [status] in await database.read(_STATUSES, *key, row.id, _MAX_FAILURES):
             if status not in FAILED:
                 break
             failures += 1

@@ -41,7 +41,7 @@ async def replace(
     database: Database, group: str, wanted: Sequence[Rule], clock: Clock, actor: Actor
 ) -> Sequence[Rule]:
     """Replace the rules of a group. Alerts whose rule is gone close. Raise NotFound."""
-    _check(wanted)
+    check(wanted)
 
     async def work(transaction: Transaction) -> None:
         locked = await group_lock.lock(transaction, group, clock)
@@ -62,7 +62,8 @@ async def replace(
     return wanted
 
 
-def _check(wanted: Sequence[Rule]) -> None:
+def check(wanted: Sequence[Rule]) -> None:
+    """Raise InvalidRequest if a group cannot have these rules."""
     if len(wanted) > MAX_RULES:
         msg = f"A group has at most {MAX_RULES} rules"
         raise InvalidRequest(ErrorDetail(("body",), msg, "too_long"))

@@ -74,12 +74,16 @@ async def suggest(database: Database, computations: FairThread, group: str) -> l
 
 
 async def preview(
-    database: Database, computations: FairThread, group: str, wanted: Sequence[Rule]
-) -> list[RulePreview]:
-    """Say what each of these rules would have done, if all of them had counted."""
+    database: Database,
+    computations: FairThread,
+    group: str,
+    wanted: Sequence[Rule],
+    rule: Rule,
+) -> RulePreview:
+    """Say what one of these rules would have done, if all of them had counted. Raise NotFound."""
     group_id = await group_lock.require_group(database, group)
     jobs = await _read_jobs(database, group_id)
-    return await computations.run(database.organization_id, _preview_all, wanted, jobs)
+    return await computations.run(database.organization_id, _preview_one, rule, wanted, jobs)
 
 
 async def _read_jobs(database: Database, group_id: int) -> list[_Job]:
@@ -91,9 +95,8 @@ async def _read_jobs(database: Database, group_id: int) -> list[_Job]:
     ]
 
 
-def _preview_all(wanted: Sequence[Rule], jobs: Sequence[_Job]) -> list[RulePreview]:
-    past = _decode(jobs)
-    return [_preview(rule, wanted, past) for rule in wanted]
+def _preview_one(rule: Rule, all_rules: Sequence[Rule], jobs: Sequence[_Job]) -> RulePreview:
+    return _preview(rule, all_rules, _decode(jobs))
 
 
 def _decode(jobs: Iterable[_Job]) -> _Past:
@@ -220,15 +223,28 @@ def _preview(rule: Rule, all_rules: Sequence[Rule], past: _Past) -> RulePreview:
         result = (
             _replay_schedule(rule, runs)
             if rule.kind == "no_run"
-            else _replay(alone, rule.kind, runs)
+            else _replay(alone, rule, [(one.row, _narrow(one.judged, rule)) for one in runs])
         )
         found["runs"] += result["runs"]
         found["alerts"] += result["alerts"]
     return found
 
 
-def _replay(of_job: JobRules, kind: Kind, runs: Sequence[_PastRun]) -> RulePreview:
+def _narrow(run: JudgedRun, rule: Rule) -> JudgedRun:
+    """Leave out of its level what the rule does not compare, because medians take the time."""
+    level, path = run.level.part(rule.kind), rule.path
+    if path is not None:
+        level = Level(
+            rates={path: level.rates.get(path, 0.0)} if level.rates else {},
+            kinds={path: level.kinds[path]} if path in level.kinds else {},
+            numbers={path: level.numbers[path]} if path in level.numbers else {},
+        )
+    return run._replace(level=level)
+
+
+def _replay(of_job: JobRules, rule: Rule, runs: Sequence[tuple[RunRow, JudgedRun]]) -> RulePreview:
     """Judge runs again, with the baselines and open alerts that there would have been."""
+    kind = rule.kind
     found = RulePreview(runs=0, alerts=0)
     models: dict[str, list[Level]] = {}
     opened: dict[str, Level] = {}
