@@ -135,7 +135,7 @@ def _create_alerts(client: Client, names: Names) -> None:
     """Creates an open alert of each of two jobs, whose runs fail."""
     group = names["group"]
     client.put(f"/v1/monitors/{group}", json=[{"kind": "failed_run"}])
-    for job in ("a second job", names["job"]):
+    for job in (names["job"], "a second job"):
         run = client.post(f"/v1/runs/{group}", json={"job_id": job}).json()
         path = f"/v1/runs/{group}/{run['run_id']}/finish"
         client.post(path, json={"status": "failed"})
