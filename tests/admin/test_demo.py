@@ -127,6 +127,7 @@ def test_sample_data_in_a_folder_is_created_once(tmp_path: Path) -> None:
             page = httpx2.get(url, params={"limit": 1000}, headers=header).json()
             counts.append(len(page["items"]))
             check_runs(f"{address}/v1", header)
+            check_alerts(f"{address}/v1", header)
     assert counts == [500, 500]
 
 
@@ -156,3 +157,19 @@ def check_runs(url: str, header: dict[str, str]) -> None:
         start, end = (datetime.fromisoformat(run[name]) for name in ("start_date", "finish_date"))
         assert now - timedelta(days=34) < start <= end < now
         assert end - start < timedelta(hours=1)
+
+
+def check_alerts(url: str, header: dict[str, str]) -> None:
+    """The jobs that break have alerts, and the others have none."""
+    found = httpx2.get(f"{url}/alerts", headers=header).json()["alerts"]
+    states = {(one["job_id"], one["kind"]): one["state"] for one in found}
+    assert states == {
+        ("catalogue-br", "few_outputs"): "open",
+        ("catalogue-fr", "no_run"): "closed",
+        ("catalogue-jp", "no_run"): "open",
+        ("rentals", "few_outputs"): "closed",
+        ("rentals", "fill_rate"): "open",
+    }
+    assert len(found) == len(states)
+    by = {one["job_id"]: one["acknowledged_by"] for one in found if one["acknowledged_by"]}
+    assert by == {"catalogue-jp": "Jonas Weber"}

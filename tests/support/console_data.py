@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gleanery.service.console import assets
+from tests.support.console_alerts import change, empty_field, few_outputs
 from tests.support.console_runs import send_run
 from tests.support.console_webhooks import store_webhooks
 from tests.support.service import Client
@@ -51,6 +52,7 @@ def store_sample(client: Client) -> dict[str, str]:
     _post(client, "/v1/reviews/shop", sent_back)
     client.store("news", *({**_product("hourly", n, file), "key": str(n)} for n in range(5)))
     run_id = _store_runs(client, file)
+    _store_alerts(client)
     _store_sessions(client)
     client.store("shop", _product("daily", 1, file, price=1.25))  # so that the job waits again
     names = {"group": "shop", "job": "daily", "output": output_id, "run": run_id}
@@ -73,6 +75,14 @@ def _store_runs(client: Client, file: str) -> str:
     send_run(client, "shop", "empty", [])
     client.post("/v1/runs/shop", json={"job_id": "outlet"})
     return str(held["run_id"])
+
+
+def _store_alerts(client: Client) -> None:
+    """Opens an alert of each state: new, acknowledged, muted and closed."""
+    empty_field(client, "shop", "mugs")
+    change(client, few_outputs(client, "shop", "plates"), acknowledged=True)
+    change(client, few_outputs(client, "shop", "bowls"), muted_until="2999-01-01T00:00:00Z")
+    change(client, few_outputs(client, "shop", "cups"), normal=True)
 
 
 def _product(job: str, number: int, file: str, price: float = 9.9) -> dict[str, Any]:

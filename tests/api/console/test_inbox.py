@@ -1,4 +1,4 @@
-"""The console's inbox over HTTP, on both engines: waiting jobs, expiring sessions, field drift."""
+"""The console's inbox over HTTP, on both engines: waiting jobs, and expiring sessions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from gleanery.common.settings import Settings
-from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.groups import overview
 from gleanery.service.resources.sessions import summaries
 from tests.support.console import PERSON, ConsoleClient
 from tests.support.outputs import output
-from tests.support.service import Client, Clock, Service
+from tests.support.service import Client, Service
 
 HOUR = 3600
 
@@ -55,7 +53,6 @@ def test_a_new_organization_has_an_empty_inbox(console: ConsoleClient) -> None:
         "waiting": {"jobs": [], "next": None},
         "sessions": {"sessions": [], "is_complete": True},
     }
-    assert console.get("/console/api/inbox/drift").json() == {"jobs": [], "next": None}
 
 
 def test_jobs_wait_oldest_first(client: Client, console: ConsoleClient) -> None:
@@ -232,8 +229,6 @@ def test_what_the_scopes_do_not_allow_is_left_out(service: Service) -> None:
         with closing(ConsoleClient(service.url, token)) as console:
             found = inbox(console)
             assert [name for name, part in found.items() if part is not None] == [allowed]
-            drift = console.get("/console/api/inbox/drift")
-            assert drift.status_code == (200 if scope == "outputs:read" else 403)
 
 
 def test_reviewers_are_named_only_to_those_who_may_read_reviews(service: Service) -> None:
@@ -258,29 +253,8 @@ def test_reviewers_are_named_only_to_those_who_may_read_reviews(service: Service
 
 
 def test_the_inbox_needs_a_session(client: Client) -> None:
-    for path in ("inbox", "inbox/drift", "groups", "groups/group/jobs"):
+    for path in ("inbox", "groups", "groups/group/jobs"):
         assert client.get(f"/console/api/{path}").status_code == 401
-
-
-def test_field_drift_is_listed(settings: Settings, clock: Clock) -> None:
-    running = Service(settings, clock)
-    token = running.token()
-    with running.client(token=token) as client:
-        for missing in (0, 0, 30):
-            clock.move(seconds=HOUR)
-            rows = [
-                output(n, data={"number": n, "price": None if n < missing else 5.5, "t": missing})
-                for n in range(60)
-            ]
-            client.store("group", *rows, output(1, job_id="steady"))
-        client.put("/v1/groups/group", json={"display_name": "Prices"})
-        with closing(ConsoleClient(running.url, token)) as console:
-            [job] = console.get("/console/api/inbox/drift").json()["jobs"]
-    running.stop()
-    assert (job["group_id"], job["job_id"], job["field_count"]) == ("group", "job", 1)
-    assert job["group_name"] == "Prices"
-    assert job["fields"] == [{"path": "price", "before": 1.0, "now": 0.5}]
-    assert job["last_run_at"] > timestamps.now()
 
 
 def test_a_second_decision_about_an_old_state_keeps_a_job_with_a_later_value_in_the_inbox(

@@ -57,7 +57,7 @@ def held_run(client: Client, group: str = "group") -> dict[str, Any]:
 def test_a_run_is_listed_as_the_api_shows_it(client: Client, console: ConsoleClient) -> None:
     made = run(client, 1, 2, message="all pages", labels={"country": "DE"})
     [found] = listed(console)
-    assert found == made | {"scale": 2, "usual": None}
+    assert found == made | {"scale": 2, "usual": None, "has_alert": False}
 
 
 def test_runs_of_a_job_have_one_scale(client: Client, console: ConsoleClient) -> None:
@@ -152,8 +152,8 @@ def test_a_run_has_the_numbers_for_a_decision(client: Client, console: ConsoleCl
     held = held_run(client)
     client.store("group", output(9))
     found = read(console, f"runs/group/{held['run_id']}")
-    assert found.pop("run") == held | {"scale": 6, "usual": 3}
-    assert found == {"outputs": 7, "compared": 6, "after_runs": 2}
+    assert found.pop("run") == held | {"scale": 6, "usual": 3, "has_alert": False}
+    assert found == {"outputs": 7, "compared": 6, "after_runs": 2, "alerts": []}
 
 
 def removable(console: ConsoleClient, held: dict[str, Any], after: int = 0) -> dict[str, Any]:

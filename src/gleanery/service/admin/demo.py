@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import NamedTuple
 
 from gleanery.common.errors import SettingsError
 from gleanery.common.settings import Settings
 from gleanery.service.admin import sample
-from gleanery.service.admin.sample import Event, Review, Run, Sample, Setup, first_repriced
+from gleanery.service.admin.sample import (
+    Acknowledgement,
+    Event,
+    Review,
+    Run,
+    Sample,
+    Setup,
+    first_repriced,
+)
 from gleanery.service.foundation.blobs import open_blobs
+from gleanery.service.foundation.field_types import MAX_INT64
 from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
@@ -20,11 +28,12 @@ from gleanery.service.foundation.security.vault import open_vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.resources.groups import catalog
+from gleanery.service.resources.monitors import alerts
+from gleanery.service.resources.monitors.evaluation import Monitors
+from gleanery.service.resources.monitors.models import AlertIn
 from gleanery.service.resources.outputs import ingest
 from gleanery.service.resources.outputs.batches import from_outputs
 from gleanery.service.resources.reviews import adding
-from gleanery.service.foundation.scheduling.fair_shares import FairThread
-from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.runs import changing
 from gleanery.service.resources.runs.changing import RunWork
 from gleanery.service.resources.runs.models import FinishIn, RunIn
@@ -117,49 +126,81 @@ async def _store_sample(
     now, vault = timestamps.now(), open_vault(settings.secret_key, settings.key_file)
     database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     images = await sample.store_images(database, open_blobs(settings.blobs_location), now)
-    await _replay(database, Sample(images).events(), now, progress)
+    await _Replay(engine, database, now).store(Sample(images).events(), progress)
     await writing.store(COOKIES, database, vault, _cookies(now), now, actor)
     await writing.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
 
 
-async def _replay(
-    database: Database, events: list[Event], now: int, progress: StartProgress
-) -> None:
-    """Store the history of the sample, each event at its time."""
-    advance = progress("Creating the sample", len(events))
-    validator = SchemaValidator()  # starts no process, because no group has a schema
-    for event in events:
-        time = int(now - event.days_ago * _DAY)
+class _Replay:
+    """Stores the history of the sample, each event at its time, and judges each run."""
+
+    def __init__(self, engine: Engine, database: Database, now: int) -> None:
+        self._engine = engine
+        self._database = database
+        self._end = now
+        self._now = now
+        self._computations = FairThread()
+        self._validator = SchemaValidator()  # starts no process, because no group has a schema
+        self._work = RunWork(Monitors(self._computations, self._clock), self._clock)
+
+    def _clock(self) -> int:
+        return self._now
+
+    async def store(self, events: list[Event], progress: StartProgress) -> None:
+        advance = progress("Creating the sample", len(events))
+        for event in events:
+            await self._move_to(int(self._end - event.days_ago * _DAY))
+            await self._store(event)
+            advance(1)
+        await self._move_to(self._end)
+
+    async def _move_to(self, time: int) -> None:
+        """Let time pass, and look whether a job is overdue by then."""
+        self._now = time
+        for look in await self._work.monitors.overdue(self._engine):
+            await look()
+
+    async def _store(self, event: Event) -> None:
+        database, clock = self._database, self._clock
         match event:
             case Setup(_, group, settings):
-                clock = partial(int, time)
+                validator = self._validator
                 await catalog.set_group(database, validator, group, settings, clock, COMMAND_LINE)
             case Run():
-                await _store_run(database, validator, event, time)
+                await self._store_run(event)
             case Review(_, group, review, person):
                 actor = COMMAND_LINE._replace(person=person)
-                await adding.add_review(database, group, review, partial(int, time), actor)
-        advance(1)
+                await adding.add_review(database, group, review, clock, actor)
+            case Acknowledgement(_, group, job, person):
+                actor = COMMAND_LINE._replace(person=person)
+                page = await alerts.read_page(database, "open", group, job, MAX_INT64, 1)
+                for alert in page.alerts:
+                    wanted = AlertIn(acknowledged=True)
+                    await alerts.change(database, alert["alert_id"], wanted, clock, actor)
 
-
-async def _store_run(database: Database, validator: SchemaValidator, run: Run, time: int) -> None:
-    """Store a run that began at this time: its start, its batches and its end."""
-    run_id = None
-    if run.status is not None:
-        begun = RunIn(job_id=run.job, labels=None if run.labels is None else dict(run.labels))
-        started = await changing.start(database, run.group, begun, partial(int, time), None)
-        run_id = started["run_id"]
-    for start in range(0, len(run.outputs), _BATCH):
-        batch = from_outputs([*run.outputs[start : start + _BATCH]])
-        time += len(batch.outputs) * _OUTPUT_TIME
-        clock = partial(int, time)
-        await ingest.store_batch(
-            database, validator, FairThread(), run.group, batch, clock, run_id=run_id
-        )
-    if run_id is not None and run.status is not None:
-        clock = partial(int, time + _LAST_PAGES)
-        end = FinishIn(status=run.status, message=run.message)
-        await changing.finish(database, RunWork(Monitors(FairThread(), clock), clock), run.group, run_id, end, clock)
+    async def _store_run(self, run: Run) -> None:
+        """Store a run that begins now: its start, its batches and its end."""
+        database, clock, run_id = self._database, self._clock, None
+        if run.status is not None:
+            begun = RunIn(job_id=run.job, labels=None if run.labels is None else dict(run.labels))
+            started = await changing.start(database, run.group, begun, clock, None)
+            run_id = started["run_id"]
+        for start in range(0, len(run.outputs), _BATCH):
+            batch = from_outputs([*run.outputs[start : start + _BATCH]])
+            self._now += len(batch.outputs) * _OUTPUT_TIME
+            await ingest.store_batch(
+                database,
+                self._validator,
+                self._computations,
+                run.group,
+                batch,
+                clock,
+                run_id=run_id,
+            )
+        if run_id is not None and run.status is not None:
+            self._now += _LAST_PAGES
+            end = FinishIn(status=run.status, message=run.message)
+            await changing.finish(database, self._work, run.group, run_id, end, clock)
 
 
 def introduction(address: str, login: Login, program: str) -> str:

@@ -80,7 +80,16 @@ class Review(NamedTuple):
     person: str
 
 
-Event = Setup | Run | Review
+class Acknowledgement(NamedTuple):
+    """A person says that somebody works on the newest open alert of a job."""
+
+    days_ago: float
+    group: str
+    job: str
+    person: str
+
+
+Event = Setup | Run | Review | Acknowledgement
 
 
 class Sample:
@@ -95,7 +104,14 @@ class Sample:
 
     def events(self) -> list[Event]:
         """Return everything that happened, oldest first."""
-        found: list[Event] = [_SETUP, *self._shop(), *self._homes(), *self._news(), *_REVIEWS]
+        found: list[Event] = [
+            _SETUP,
+            *self._shop(),
+            *self._homes(),
+            *self._news(),
+            *_REVIEWS,
+            _ACKNOWLEDGEMENT,
+        ]
         return sorted(found, key=lambda event: -event.days_ago)
 
     def _shop(self) -> Iterator[Run]:
@@ -237,7 +253,7 @@ def _shop_run(run: Run, day: int) -> Run:
         case "catalogue-fr", 2:
             return run._replace(outputs=outputs[:20], status="failed", message=_REFUSED)
         case "catalogue-br", 2 | 1:  # a new layout: only the first pages of each category are found
-            return run._replace(outputs=outputs[: len(outputs) * 11 // 20])
+            return run._replace(outputs=outputs[: len(outputs) * 9 // 20])
         case "catalogue-de", 3 | 2:
             return run._replace(outputs=outputs[7:])
         case "catalogue-de", 1:  # the first are removed by now; others are missing
@@ -272,6 +288,9 @@ _REVIEWS = (
     _review(2.2, NEWS, "Jonas Weber", "front-pages", "rejected", "Half are adverts."),
     _review(0.4, SHOP, "Mira Holm", "catalogue-uk", "approved", ""),
 )
+
+
+_ACKNOWLEDGEMENT = Acknowledgement(3.9, SHOP, "catalogue-jp", "Jonas Weber")
 
 
 async def store_images(database: Database, blobs: Blobs, now: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ import { Group } from "./screens/group.js";
 import { GroupSettings } from "./screens/group_settings.js";
 import { Groups } from "./screens/groups.js";
 import { Inbox } from "./screens/inbox.js";
+import { Monitors } from "./screens/monitors.js";
 import { OutputScreen } from "./screens/output_detail.js";
 import { Outputs } from "./screens/outputs.js";
 import { Review } from "./screens/review.js";
@@ -33,6 +34,7 @@ export const SCREENS = [
   { pattern: "groups", section: "groups", component: Groups },
   { pattern: "groups/:group", section: "groups", component: Group },
   { pattern: "groups/:group/fields", section: "groups", component: Fields },
+  { pattern: "groups/:group/monitors", section: "groups", component: Monitors },
   { pattern: "groups/:group/outputs", section: "groups", component: Outputs },
   { pattern: "groups/:group/outputs/:output", section: "groups", component: OutputScreen },
   { pattern: "groups/:group/review/:job", section: "inbox", component: Review },

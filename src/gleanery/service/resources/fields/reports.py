@@ -1,7 +1,7 @@
 """Reports from the statistics of jobs.
 
 The report of a group or job has rates, kinds, ranges, runs, drift and a suggested schema. The
-console shows two short ones: how well a group is filled, and which jobs drift.
+console shows a short one: how well a group is filled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from gleanery.service.resources.fields.models import (
 from gleanery.service.resources.fields.reading import (
     NOT_COMPARED,
     FieldCounts,
-    FieldDrift,
     StoredJob,
     StoredRows,
     Summary,
@@ -36,22 +35,10 @@ from gleanery.service.storage import group_lock
 from gleanery.service.storage.database import Database
 
 _FIND_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
-_JOBS_WITH_STATISTICS = """
-SELECT group_id, job_id, (SELECT seen_at FROM runs
-    WHERE organization_id = $1 AND runs.group_id = job_statistics.group_id
-        AND runs.job_id = job_statistics.job_id
-    ORDER BY runs.id DESC LIMIT 1)
-FROM job_statistics WHERE organization_id = $1 AND (group_id, job_id) > ($2, $3)
-ORDER BY group_id, job_id LIMIT $4
-"""
-_GROUP_NAMES = "SELECT name, display_name FROM groups WHERE organization_id = $1 AND id = $2"
 _SHOWN_RUNS = 10
 _SHOWN_DRIFT = 100
 _MAX_SUMMED_FIELDS = 20_000_000  # some seconds
 _MAX_JOBS = 10  # of a group, for its rate
-_RECENT = 30 * 86_400 * timestamps.SECOND
-_LISTED_JOBS = 500
-_COMPARED_JOBS = 40
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _EMPTY = "empty_"
 
@@ -225,79 +212,6 @@ async def read_fill_rate(
 
 def _add(summary: Summary, rows: StoredRows) -> None:
     summary.add_job(rows.decode().statistics.fields)
-
-
-# --- jobs with drift ----------------------------------------------------------------------------
-
-
-class JobPosition(NamedTuple):
-    """A position in the order of all jobs that have statistics."""
-
-    group_id: int
-    job_id: int
-
-
-class DriftingJob(NamedTuple):
-    """A job whose newest run fills fields more or less often, the largest difference first."""
-
-    group: str
-    group_name: str | None
-    """Display name of the group."""
-    job: str
-    last_run_at: int
-    drift: list[FieldDrift]
-
-
-class DriftPage(NamedTuple):
-    """Jobs with drift, and the position up to which jobs were compared."""
-
-    jobs: list[DriftingJob]
-    next_position: JobPosition | None
-
-
-async def find_drifting_jobs(
-    database: Database, computations: FairThread, after: JobPosition, now: int
-) -> DriftPage:
-    """Compare the runs of some jobs, because the statistics of all would take long.
-
-    Jobs without a recent run are left out.
-    """
-    key = (database.organization_id, *after)
-    rows = await database.read_large(_JOBS_WITH_STATISTICS, *key, _LISTED_JOBS)
-    drifting: list[DriftingJob] = []
-    compared = 0
-    for group_id, job_id, seen_at in rows:
-        if seen_at is None or seen_at < now - _RECENT:
-            continue
-        if compared == _COMPARED_JOBS:
-            return DriftPage(drifting, after)
-        compared, after = compared + 1, JobPosition(group_id, job_id)
-        found = await _compare(database, computations, after, now)
-        if found is not None:
-            drifting.append(found)
-    is_last = len(rows) < _LISTED_JOBS
-    return DriftPage(drifting, None if is_last else JobPosition(*rows[-1][:2]))
-
-
-async def _compare(
-    database: Database, computations: FairThread, position: JobPosition, now: int
-) -> DriftingJob | None:
-    key = (database.organization_id, position.group_id)
-    async for rows in reading.read_jobs(database, position.group_id, now, position.job_id):
-        drift = await computations.run(database.organization_id, _largest_drift_first, rows)
-        names = await database.read(_GROUP_NAMES, *key) if drift else ()
-        if names:
-            [[name, display_name]] = names
-            return DriftingJob(name, display_name, rows.name, rows.runs[0].seen_at, drift)
-    return None
-
-
-def _largest_drift_first(rows: StoredRows) -> list[FieldDrift]:
-    if len(rows.runs) < 2:
-        return []
-    runs = rows.decode().runs
-    summaries = [_sum(run) for run in runs if run.status not in NOT_COMPARED]
-    return sorted(find_drift(summaries), key=lambda one: -abs(one.now - one.before))
 
 
 # --- the suggested schema -----------------------------------------------------------------------

@@ -14,7 +14,6 @@ from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.fields.reports import read_fill_rate
 from gleanery.service.resources.groups import overview
 from gleanery.service.resources.groups.console_inbox import (
-    MAX_PATH,
     Count,
     ReviewSummary,
     to_count,
@@ -25,6 +24,8 @@ from gleanery.service.resources.groups.overview import GroupOverview, JobOvervie
 _GROUPS = 25
 _JOBS = 50
 _MAX_NAME = 200
+_MAX_PATH = 200
+"""Characters of the path of a field; its names come from data."""
 
 
 class ConsoleGroupsQuery(Query):
@@ -113,7 +114,7 @@ async def _fill_rate(context: AnyContext, group_id: int) -> FillRateOut | None:
     )
     if found is None:
         return None
-    path = json_text.path_of_names(found.lowest_path)[:MAX_PATH]
+    path = json_text.path_of_names(found.lowest_path)[:_MAX_PATH]
     return FillRateOut(mean=round(found.mean, 4), lowest=found.lowest, lowest_path=path)
 
 

@@ -1,4 +1,4 @@
-"""The handlers of the console's inbox: jobs to review, expiring sessions, and field drift."""
+"""The handlers of the console's inbox: jobs to review, and expiring sessions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from gleanery.service.api.context import AnyContext, RequestContext
 from gleanery.service.api.response import Response
 from gleanery.service.foundation.field_types import Text
 from gleanery.service.foundation.models import Query
-from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.foundation.values import timestamps
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access.console_login import grant_of
-from gleanery.service.resources.fields import reports
-from gleanery.service.resources.fields.reports import DriftingJob, JobPosition
 from gleanery.service.resources.groups import overview
 from gleanery.service.resources.groups.overview import BoundedCount, LatestReview, WaitingJob
 from gleanery.service.resources.sessions import summaries
@@ -21,9 +19,6 @@ from gleanery.service.resources.sessions import summaries
 _JOBS = 25
 _SHOWN_SESSIONS = 50
 _EXPIRING_SECONDS = 3 * 86_400
-_SHOWN_FIELDS = 5
-MAX_PATH = 200
-"""Characters of the path of a field; its names come from data."""
 _POSITION = r"^[0-9]{1,18}\.[0-9]{1,18}$"
 
 
@@ -101,32 +96,6 @@ class Inbox(TypedDict):
     sessions: ExpiringSessions | None
 
 
-class DriftOut(TypedDict):
-    """A field, and the shares of outputs in which it was and is filled."""
-
-    path: str
-    before: float
-    now: float
-
-
-class DriftingJobOut(TypedDict):
-    """A job with field drift: the fields with the largest differences, and their number."""
-
-    group_id: str
-    group_name: str | None
-    job_id: str
-    last_run_at: int
-    fields: list[DriftOut]
-    field_count: int
-
-
-class DriftingJobs(TypedDict):
-    """Jobs with field drift, among the jobs that were compared."""
-
-    jobs: list[DriftingJobOut]
-    next: str | None
-
-
 async def console_inbox(context: RequestContext[InboxQuery, None]) -> Response:
     scopes = grant_of(context).scopes
     found = Inbox(waiting=None, sessions=None)
@@ -200,27 +169,3 @@ async def _sessions(context: AnyContext) -> ExpiringSessions:
     ]
     is_complete = found.is_complete and len(found.sessions) <= _SHOWN_SESSIONS
     return ExpiringSessions(sessions=sessions, is_complete=is_complete)
-
-
-async def console_inbox_drift(context: RequestContext[InboxQuery, None]) -> Response:
-    services, after = context.services, JobPosition(*_numbers(context.query.after))
-    page = await reports.find_drifting_jobs(
-        context.database, services.computations, after, services.clock()
-    )
-    jobs = [_to_drift(job) for job in page.jobs]
-    return Response(encode(DriftingJobs(jobs=jobs, next=_text(page.next_position))))
-
-
-def _to_drift(job: DriftingJob) -> DriftingJobOut:
-    fields = [
-        DriftOut(path=json_text.path_of_names(names)[:MAX_PATH], before=before, now=now)
-        for names, before, now in job.drift[:_SHOWN_FIELDS]
-    ]
-    return DriftingJobOut(
-        group_id=job.group,
-        group_name=job.group_name,
-        job_id=job.job,
-        last_run_at=job.last_run_at,
-        fields=fields,
-        field_count=len(job.drift),
-    )

@@ -205,17 +205,6 @@ _CONSOLE_OPERATIONS = (
     ),
     Operation(
         method="GET",
-        path="/console/api/inbox/drift",
-        handler=console_inbox.console_inbox_drift,
-        title="Field drift",
-        description="Jobs whose newest run fills fields more or less often than earlier ones.",
-        scopes=("outputs:read",),
-        needs_session=True,
-        query=console_inbox.InboxQuery,
-        response=console_inbox.DriftingJobs,
-    ),
-    Operation(
-        method="GET",
         path="/console/api/groups",
         handler=console.console_groups,
         title="Groups",

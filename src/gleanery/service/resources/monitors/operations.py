@@ -6,7 +6,7 @@ from typing import Any
 
 from gleanery.service.api.examples import GROUP_ID, IN_GROUP, JOB_ID, LAST_PAGE, REVIEW_DATE, RUN_ID
 from gleanery.service.api.operation import Example, Operation, Resource
-from gleanery.service.resources.monitors import handlers
+from gleanery.service.resources.monitors import console, handlers
 from gleanery.service.resources.monitors.models import (
     AlertIn,
     AlertOut,
@@ -14,6 +14,7 @@ from gleanery.service.resources.monitors.models import (
     AlertsQuery,
     RuleIn,
     RuleOut,
+    RulePreview,
     SuggestedRule,
 )
 
@@ -51,14 +52,15 @@ _ALERT = {
     "acknowledged_by": None,
     "muted_until": None,
 }
-_PREVIEW = {"runs": 0, "alerts": 0}
 _SUGGESTED = [
     _RULE
     | {"kind": "failed_run", "threshold": 1.0, "minimum": None}
-    | {"reason": "A run that fails may store nothing.", "preview": _PREVIEW},
+    | {"reason": "A run that fails may store nothing."}
+    | {"preview": {"runs": 1, "alerts": 0}},
     _RULE
     | {"kind": "held_removal", "threshold": 0.0, "minimum": None}
-    | {"reason": "A removal that is held waits for a person.", "preview": _PREVIEW},
+    | {"reason": "A removal that is held waits for a person."}
+    | {"preview": {"runs": 1, "alerts": 1}},
 ]
 
 _RULE_OPERATIONS = (
@@ -67,9 +69,9 @@ _RULE_OPERATIONS = (
         path="/v1/monitors/{group_id}",
         handler=handlers.set_monitors,
         title="Set the rules of a group",
-        description="Replaces the rules of a group, which every run of its jobs must keep when it "
-        "ends. A rule for a job or a field replaces the same rule for all. Alerts of rules that are "
-        "gone close. At most 200 rules.",
+        description="Replaces the rules of a group. A run of its jobs is judged by them when it "
+        "ends. A rule for a job or a field replaces the same rule for all. Alerts of rules that "
+        "are gone close. At most 200 rules.",
         scopes=("monitors:write",),
         body=list[RuleIn],
         response=list[RuleOut],
@@ -81,7 +83,7 @@ _RULE_OPERATIONS = (
         handler=handlers.get_monitors,
         title="Get the rules of a group",
         description="The rules of a group. A group for which nobody has set any has three: no run "
-        "for twice the usual interval, less than half of the usual outputs, and a fill rate that "
+        "for twice the usual interval, half of the usual outputs or less, and a fill rate that "
         "drops by 20 percentage points. What is usual is the median of the last ten complete runs "
         "with the same labels, without runs that had an alert; at least four are needed.",
         scopes=("monitors:read",),
@@ -147,9 +149,45 @@ _ALERT_OPERATIONS = (
     ),
 )
 
+_CONSOLE_OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/console/api/inbox/alerts",
+        handler=console.console_inbox_alerts,
+        title="Open alerts",
+        description="Open alerts with the last runs of their jobs; acknowledged ones come last.",
+        scopes=("monitors:read",),
+        needs_session=True,
+        query=console.InboxAlertsQuery,
+        response=console.InboxAlerts,
+    ),
+    Operation(
+        method="GET",
+        path="/console/api/monitors/{group_id}",
+        handler=console.console_monitors,
+        title="Rules of a group",
+        description="The rules of a group, and the thresholds that rules can have.",
+        scopes=("monitors:read",),
+        needs_session=True,
+        response=console.ConsoleMonitors,
+    ),
+    Operation(
+        method="POST",
+        path="/console/api/monitors/{group_id}/preview",
+        handler=console.console_preview,
+        title="Preview a rule",
+        description="What a rule would have done in the past runs. Nothing is stored.",
+        scopes=("monitors:read",),
+        needs_session=True,
+        body=console.PreviewIn,
+        response=RulePreview,
+    ),
+)
+
 RULES = Resource(
     tags={"monitors": "Rules about the runs of jobs."},
     operations=_RULE_OPERATIONS,
+    console_operations=_CONSOLE_OPERATIONS,
 )
 ALERTS = Resource(
     tags={"alerts": "What the rules have found."},

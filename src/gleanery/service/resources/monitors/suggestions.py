@@ -59,9 +59,7 @@ _Past = Mapping[str, Sequence[_PastRun]]
 """The past runs of some jobs, oldest first, by the name of the job."""
 
 
-async def suggest(
-    database: Database, computations: FairThread, group: str
-) -> list[SuggestedRule]:
+async def suggest(database: Database, computations: FairThread, group: str) -> list[SuggestedRule]:
     """Suggest rules that the group does not have yet. Raise NotFound."""
     group_id = await group_lock.require_group(database, group)
     [[stored]] = await database.read(_RULES, database.organization_id, group_id)
@@ -76,12 +74,16 @@ async def suggest(
 
 
 async def preview(
-    database: Database, computations: FairThread, group: str, wanted: Sequence[Rule]
-) -> list[RulePreview]:
-    """Say what each of these rules would have done, if all of them had counted."""
+    database: Database,
+    computations: FairThread,
+    group: str,
+    wanted: Sequence[Rule],
+    rule: Rule,
+) -> RulePreview:
+    """Say what one of these rules would have done, if all of them had counted. Raise NotFound."""
     group_id = await group_lock.require_group(database, group)
     jobs = await _read_jobs(database, group_id)
-    return await computations.run(database.organization_id, _preview_all, wanted, jobs)
+    return await computations.run(database.organization_id, _preview_one, rule, wanted, jobs)
 
 
 async def _read_jobs(database: Database, group_id: int) -> list[_Job]:
@@ -93,15 +95,16 @@ async def _read_jobs(database: Database, group_id: int) -> list[_Job]:
     ]
 
 
-def _preview_all(wanted: Sequence[Rule], jobs: Sequence[_Job]) -> list[RulePreview]:
-    past = _decode(jobs)
-    return [_preview(rule, wanted, past) for rule in wanted]
+def _preview_one(rule: Rule, all_rules: Sequence[Rule], jobs: Sequence[_Job]) -> RulePreview:
+    return _preview(rule, all_rules, _decode(jobs))
 
 
 def _decode(jobs: Iterable[_Job]) -> _Past:
     return {
-        job.name: [_PastRun(row, reading.decode_run(row, failures=count)) for row, count in
-                   _with_failures(job.rows)]
+        job.name: [
+            _PastRun(row, reading.decode_run(row, failures=count))
+            for row, count in _with_failures(job.rows)
+        ]
         for job in jobs
     }
 
@@ -147,15 +150,18 @@ def _about_runs(runs: Sequence[JudgedRun]) -> Iterable[_Candidate]:
     yield _Candidate(_rule("held_removal"), "A removal that is held waits for a person.")
     if not runs:
         return
-    for kind, shares, subject in (
-        ("rejected", [_share(run.rejected, run.outputs + run.rejected) for run in runs], "sent"),
-        ("missing", [_share(run.missing, run.job_outputs) for run in runs], "missing"),
-    ):
-        most = max(shares)
-        threshold = min(max(THRESHOLDS[kind].default / 2, round(2 * most, 2)), 1.0)
-        what = "of the sent elements were not valid" if subject == "sent" else "were missing"
-        yield _Candidate(_rule(kind, threshold), f"At most {100 * most:.1f} % {what} so far.")
+    rejected = max(_share(run.rejected, run.outputs + run.rejected) for run in runs)
+    reason = f"At most {100 * rejected:.1f} % of the sent elements were not valid so far."
+    yield _Candidate(_rule("rejected", _above("rejected", rejected)), reason)
+    missing = max(_share(run.missing, run.job_outputs) for run in runs)
+    reason = f"At most {100 * missing:.1f} % of the outputs were missing so far."
+    yield _Candidate(_rule("missing", _above("missing", missing)), reason)
     yield _Candidate(_rule("kind_change"), "The kinds of values rarely change on purpose.")
+
+
+def _above(kind: Kind, most: float) -> float:
+    """Return a threshold that is far from the largest share so far."""
+    return min(max(THRESHOLDS[kind].default / 2, round(2 * most, 2)), 1.0)
 
 
 def _share(part: int, whole: int) -> float:
@@ -214,14 +220,31 @@ def _preview(rule: Rule, all_rules: Sequence[Rule], past: _Past) -> RulePreview:
         if rule.job_id not in (None, job) or of_job.find(rule.kind, rule.path) != rule:
             continue
         alone = JobRules([rule], job)
-        result = _replay_schedule(rule, runs) if rule.kind == "no_run" else _replay(alone, rule.kind, runs)
+        result = (
+            _replay_schedule(rule, runs)
+            if rule.kind == "no_run"
+            else _replay(alone, rule, [(one.row, _narrow(one.judged, rule)) for one in runs])
+        )
         found["runs"] += result["runs"]
         found["alerts"] += result["alerts"]
     return found
 
 
-def _replay(of_job: JobRules, kind: Kind, runs: Sequence[_PastRun]) -> RulePreview:
+def _narrow(run: JudgedRun, rule: Rule) -> JudgedRun:
+    """Leave out of its level what the rule does not compare, because medians take the time."""
+    level, path = run.level.part(rule.kind), rule.path
+    if path is not None:
+        level = Level(
+            rates={path: level.rates.get(path, 0.0)} if level.rates else {},
+            kinds={path: level.kinds[path]} if path in level.kinds else {},
+            numbers={path: level.numbers[path]} if path in level.numbers else {},
+        )
+    return run._replace(level=level)
+
+
+def _replay(of_job: JobRules, rule: Rule, runs: Sequence[tuple[RunRow, JudgedRun]]) -> RulePreview:
     """Judge runs again, with the baselines and open alerts that there would have been."""
+    kind = rule.kind
     found = RulePreview(runs=0, alerts=0)
     models: dict[str, list[Level]] = {}
     opened: dict[str, Level] = {}

@@ -25,7 +25,7 @@ id, run_id, (SELECT name FROM jobs WHERE organization_id = $1 AND jobs.id = runs
 {_STATUS} AS shown_status, started_at,
 CASE WHEN status = 'running' AND ends_at <= $2 THEN seen_at ELSE finished_at END,
 message, labels, is_implicit, created_count, updated_count, unchanged_count, rejected_count,
-missing_count, removed_count, comparison, removal, removal_count
+missing_count, removed_count, comparison, removal, removal_count, has_alert
 """
 ONE = f"""
 SELECT {COLUMNS} FROM runs WHERE organization_id = $1 AND run_id = $4 AND +group_id = $3
@@ -53,6 +53,7 @@ class RunRow(NamedTuple):
     comparison: Comparison | None
     removal: Removal | None
     removal_count: int
+    has_alert: bool
 
 
 def to_response(group: str, rows: Sequence[Row]) -> RunOut:

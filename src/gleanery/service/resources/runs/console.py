@@ -7,7 +7,7 @@ numbers of its job: the largest run, which is the scale of a chart, and the usua
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ from gleanery.service.foundation.errors import no_run
 from gleanery.service.foundation.field_types import MAX_INT64, NonEmptyText, WholeNumber
 from gleanery.service.foundation.models import Query
 from gleanery.service.foundation.values.json_text import encode
+from gleanery.service.resources.access.console_login import grant_of
+from gleanery.service.resources.monitors import alerts
+from gleanery.service.resources.monitors.models import AlertOut
 from gleanery.service.resources.outputs import console_rows
 from gleanery.service.resources.outputs.console_rows import GridColumn, GridVersion
 from gleanery.service.resources.run_records.models import RunOut
@@ -48,7 +51,7 @@ ORDER BY id DESC LIMIT {_NEIGHBOURS}
     runs="runs_of_job",
 )
 _RUN = """
-SELECT job_id, started_at, removal, removal_until, runs.output_count, jobs.output_count,
+SELECT job_id, started_at, removal, removal_until, has_alert, runs.output_count, jobs.output_count,
     (SELECT missing_after_runs FROM groups WHERE organization_id = $1 AND id = $2)
 FROM runs JOIN jobs ON jobs.organization_id = runs.organization_id AND jobs.id = runs.job_id
 WHERE runs.organization_id = $1 AND runs.run_id = $3 AND +runs.group_id = $2
@@ -95,6 +98,8 @@ class ListedRun(RunOut):
     """
     usual: int | None
     """Outputs that a run of the job with the same labels usually sends; null if not known."""
+    has_alert: bool
+    """It breaks a rule of the monitors."""
 
 
 class ListedRuns(TypedDict):
@@ -111,7 +116,7 @@ async def console_runs(context: RequestContext[ConsoleRunsQuery, None]) -> Respo
         job_id=query.job_id, status=query.status, limit=_RUNS
     )
     page = await reading.read_page(database, group, wanted, query.before, now)
-    listed = await _with_neighbours(database, group, page.runs)
+    listed = await _with_neighbours(database, group, page.runs, page.with_alert)
     return Response(encode(ListedRuns(runs=listed, next=page.next_cursor)))
 
 
@@ -132,7 +137,7 @@ class _NeighbourRow(NamedTuple):
 
 
 async def _with_neighbours(
-    database: Database, group: str, runs: Sequence[RunOut]
+    database: Database, group: str, runs: Sequence[RunOut], with_alert: Collection[str]
 ) -> list[ListedRun]:
     if not runs:
         return []
@@ -141,7 +146,7 @@ async def _with_neighbours(
         job: await _read_neighbours(database, group_id, job)
         for job in {run["job_id"]: None for run in runs}
     }
-    return [_to_listed(run, jobs[run["job_id"]]) for run in runs]
+    return [_to_listed(run, jobs[run["job_id"]], run["run_id"] in with_alert) for run in runs]
 
 
 async def _read_neighbours(database: Database, group_id: int, job: str) -> _Neighbours:
@@ -171,7 +176,7 @@ def _usual(sent: Mapping[str, list[int]]) -> int | None:
     return median_low(counts) if len(counts) >= _MIN_USUAL else None
 
 
-def _to_listed(run: RunOut, neighbours: _Neighbours) -> ListedRun:
+def _to_listed(run: RunOut, neighbours: _Neighbours, has_alert: bool) -> ListedRun:
     counts = run["counts"]
     sent = counts["created"] + counts["updated"] + counts["unchanged"]
     labels = json.dumps(run["labels"], sort_keys=True)  # as it is stored
@@ -179,6 +184,7 @@ def _to_listed(run: RunOut, neighbours: _Neighbours) -> ListedRun:
         **run,
         scale=max(neighbours.scale, sent + counts["missing"]),
         usual=neighbours.usual.get(labels),
+        has_alert=has_alert,
     )
 
 
@@ -195,6 +201,9 @@ class ConsoleRun(TypedDict):
     """Outputs that its job had when the run ended; 0 if it was not compared with them."""
     after_runs: int | None
     """Complete runs in a row after which a missing output is removed; null: never."""
+    alerts: list[AlertOut]
+    """Those that it has opened, or was the last run with; none without the scope
+    ``monitors:read``."""
 
 
 class _RunRow(NamedTuple):
@@ -202,6 +211,7 @@ class _RunRow(NamedTuple):
     started_at: int
     removal: str | None
     removal_until: int
+    has_alert: bool
     compared: int
     outputs: int
     after_runs: int | None
@@ -212,11 +222,24 @@ async def console_run(context: RequestContext[None, None]) -> Response:
     found = await _read_run(context)
     now = context.services.clock()
     run = await reading.read_run(database, group, context.path["run_id"], now)
-    [listed] = await _with_neighbours(database, group, [run])
+    with_alert = {run["run_id"]} if found.has_alert else ()
+    [listed] = await _with_neighbours(database, group, [run], with_alert)
     body = ConsoleRun(
-        run=listed, outputs=found.outputs, compared=found.compared, after_runs=found.after_runs
+        run=listed,
+        outputs=found.outputs,
+        compared=found.compared,
+        after_runs=found.after_runs,
+        alerts=await _read_alerts(context, found.job_id),
     )
     return Response(encode(body))
+
+
+async def _read_alerts(context: AnyContext, job_id: int) -> list[AlertOut]:
+    if "monitors:read" not in grant_of(context).scopes:
+        return []
+    database = context.database
+    group_id = await group_lock.require_group(database, context.path["group_id"])
+    return await alerts.read_of_run(database, group_id, job_id, context.path["run_id"])
 
 
 async def _read_run(context: AnyContext) -> _RunRow:

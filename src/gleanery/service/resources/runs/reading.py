@@ -41,6 +41,8 @@ class Runs(NamedTuple):
 
     runs: Sequence[RunOut]
     next_cursor: int | None
+    with_alert: frozenset[str]
+    """Those that break a rule of the monitors."""
 
 
 async def read_page(
@@ -60,7 +62,8 @@ async def read_page(
     found = found[: query.limit]
     last = found[-1] if len(found) == query.limit else looked_at[-1] if looked_at else None
     next_cursor = last.id if has_more and last is not None else None
-    return Runs([render(group, row) for row in found], next_cursor)
+    with_alert = frozenset(row.run_id for row in found if row.has_alert)
+    return Runs([render(group, row) for row in found], next_cursor, with_alert)
 
 
 async def read_run(database: Database, group: str, run_id: str, now: int) -> RunOut:

@@ -14,7 +14,8 @@ the events of a webhook arrive in the order of their rows while it responds, and
 delays no other one. The tasks share a number of connections fairly among the organizations.
 
 The holder learns from notifications that there may be something to send, and looks at everything
-from time to time, because a notification can be lost.
+from time to time, because a notification can be lost. Without the connection that listens for
+them, it looks at everything every few seconds.
 
 - **Events.** A task reads the rows that are due, sends them, and waits until the results are
   stored. If the process dies before that, the events are sent again: each is delivered at least

@@ -411,13 +411,13 @@ async def rotate(
         key = (transaction.organization_id, webhook_id)
         if not await transaction.fetch(_FIND, *key):
             raise no_webhook()
+        locked = await lock_session_state(transaction, vault, now)
         await transaction.fetch(_DELETE_EXPIRED, *key, now)
         await transaction.fetch(_EXPIRE, *key, now + _ROTATION)
         [[count]] = await transaction.fetch(_COUNT_SECRETS, *key)
         if count >= MAX_SECRETS:
             msg = f"This webhook has {MAX_SECRETS} valid secrets: wait until an old one expires"
             raise WebhookConflict(("path", "webhook_id"), msg)
-        locked = await lock_session_state(transaction, vault, now)
         secret = await _store_secret(transaction, locked.key, webhook_id, now)
         await _end(transaction, actor, now, "rotate_webhook_secret", webhook_id)
         return await _with_secret(transaction, webhook_id, secret, now)

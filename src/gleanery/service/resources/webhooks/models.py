@@ -59,7 +59,8 @@ def _header_problem(name: str, value: str | None, seen: set[str]) -> str | None:
     if not re.fullmatch(_HEADER_NAME_PATTERN, name):
         return _EXPECTED_NAME
     lower = name.lower()
-    if lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
+    as_read = re.sub(r"[^a-z0-9]", "-", lower)  # by CGI and WSGI, where webhook_id is webhook-id
+    if as_read in _RESERVED_HEADERS or as_read.startswith(_RESERVED_PREFIXES):
         return _RESERVED_NAME
     if lower in seen:
         return _SAME_NAME

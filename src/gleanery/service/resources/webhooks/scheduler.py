@@ -93,8 +93,11 @@ class Scheduler:
                 try:
                     async with self._engine.watch() as watch:
                         await self._look_while(keeping, watch)
-                except Unavailable:
-                    await asyncio.sleep(_RETRY_SECONDS)
+                except Unavailable:  # perhaps only the connection that listens: look without it
+                    started = time.monotonic()
+                    with suppress(Unavailable):
+                        await self._look(None)
+                    await asyncio.sleep(max(_pause_after(started), _RETRY_SECONDS))
         finally:
             keeping.cancel()
             await self._end_workers()
@@ -112,13 +115,15 @@ class Scheduler:
             except BaseException:
                 watch.note(None)
                 raise
-            pause = _PAUSE_FACTOR * (time.monotonic() - started)
+            pause = _pause_after(started)
             waiting = asyncio.create_task(watch.wait(_SCAN_SECONDS))
             both: list[asyncio.Task[Any]] = [keeping, waiting]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            await asyncio.sleep(min(max(pause, _PAUSE_SECONDS), _MAX_PAUSE_SECONDS))
+            [result] = await asyncio.gather(waiting, return_exceptions=True)
+            if isinstance(result, Unavailable):
+                raise result
+            await asyncio.sleep(pause)
 
     async def _end_workers(self) -> None:
         tasks = [worker.end() for workers in self._workers.values() for worker in workers.values()]
@@ -214,3 +219,9 @@ class Scheduler:
         with suppress(Overloaded):
             [[count, oldest]] = await self._everyone.read_large(_BACKLOG, self._clock())
             self._shared.counts.waiting, self._shared.counts.oldest_due = count, oldest
+
+
+def _pause_after(started: float) -> float:
+    """Return the seconds between a look that has begun then, and the next one."""
+    pause = _PAUSE_FACTOR * (time.monotonic() - started)
+    return min(max(pause, _PAUSE_SECONDS), _MAX_PAUSE_SECONDS)

@@ -28,6 +28,8 @@ export const ACTIONS = {
   export_outputs: "Download outputs",
   create_export_link: "Link to an export",
   set_group: "Change group settings",
+  set_monitors: "Change rules of monitors",
+  set_alert: "Change an alert",
   create_webhook: "Create a webhook",
   set_webhook: "Change a webhook",
   enable_webhook: "Enable a webhook",
@@ -74,6 +76,8 @@ const records = (verb, noun, nouns) => (about) => html`${verb} ${plural(about.re
 const cookies = (verb) => records(verb, "cookie");
 const entries = (verb) => records(verb, "local-storage entry", "local-storage entries");
 const webhook = (verb) => ({ webhook_id: id }) => html`${verb} ${id ? html`<a href=${href(["webhooks", id])}>webhook ${id.slice(0, 8)}</a>` : "a webhook"}`;
+const monitors = (group) => html`<a href=${href(["groups", group, "monitors"])}><${Text}>${group}<//></a>`;
+const ALERTS = { acknowledged: "acknowledged", muted_until: "muted", normal: "accepted the level of" };
 const lease = (verb) => (about) => html`${verb}${domains(about)}`;
 
 function review(about) {
@@ -112,6 +116,8 @@ const VERBS = {
   export_outputs: (about) => html`downloaded ${strong(about.group_id)}${asFormat(about)}`,
   create_export_link: (about) => html`created a link to an export of ${strong(about.group_id)}${asFormat(about)}`,
   set_group: (about) => html`changed settings of ${strong(about.group_id)}: ${(about.settings ?? []).join(", ").replaceAll("_", " ")}`,
+  set_monitors: (about) => html`changed the rules of ${monitors(about.group_id)}`,
+  set_alert: (about) => html`${(about.settings ?? []).map((name) => ALERTS[name] ?? name).join(" and ") || "changed"} an alert of ${monitors(about.group_id)}`,
   create_webhook: webhook("created"),
   set_webhook: webhook("changed"),
   enable_webhook: webhook("enabled"),

@@ -9,7 +9,7 @@ import { Tabs } from "../ui/controls.js";
 import { Page } from "../ui/page.js";
 import { Text } from "../ui/text.js";
 
-const TABS = { Jobs: [], Outputs: ["outputs"], Runs: ["runs"], Fields: ["fields"], Settings: ["settings"] };
+const TABS = { Jobs: [], Outputs: ["outputs"], Runs: ["runs"], Fields: ["fields"], Monitors: ["monitors"], Settings: ["settings"] };
 const names = new Map();
 onKeyChange(() => names.clear()); // another organization may have a group of the same id
 

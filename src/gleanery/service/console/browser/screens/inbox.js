@@ -1,4 +1,4 @@
-// The inbox: jobs to review, removals that are held, webhooks that fail, expiring sessions and field drift.
+// The inbox: alerts, jobs to review, removals that are held, webhooks that fail, and expiring sessions.
 
 import { html } from "../vendor/preact.js";
 import { get } from "../api.js";
@@ -13,23 +13,23 @@ import { Empty, Loading, NoScope, Problem } from "../ui/feedback.js";
 import { Page, Panel } from "../ui/page.js";
 import { Text, Time, visibleText } from "../ui/text.js";
 import { nameGroup } from "./group_page.js";
-import { DriftPanel, useDrift } from "./inbox_drift.js";
+import { AlertsPanel, useAlerts } from "./inbox_alerts.js";
 import { RemovalsPanel, useRemovals } from "./inbox_removals.js";
 import { WebhooksPanel, useFailingWebhooks } from "./inbox_webhooks.js";
 
 export function Inbox({ session }) {
   const pages = usePages(load, []);
   const mayRead = session.scopes.includes("outputs:read");
-  const drift = useDrift(mayRead);
+  const alerts = useAlerts(session);
   const removals = useRemovals(mayRead);
   const webhooks = useFailingWebhooks(session);
-  const reload = () => (pages.reload(), removals.reload(), webhooks.reload());
+  const reload = () => (alerts.reload(), pages.reload(), removals.reload(), webhooks.reload());
   useRowKeys();
   useReloadOnReturn(reload);
-  const refresh = html`<${Refresh} state=${pages} onClick=${() => (reload(), drift.reload())} />`;
+  const refresh = html`<${Refresh} state=${pages} onClick=${reload} />`;
   return html`<${Page} title="Inbox" note=${note(pages)} actions=${refresh}>
     <${Problem} error=${pages.error} onRetry=${pages.reload} />
-    ${pages.first ? html`<${Sections} ...${{ pages, removals, webhooks, drift, mayRead }} />` : pages.isLoading && html`<${Loading} />`}
+    ${pages.first ? html`<${Sections} ...${{ pages, alerts, removals, webhooks, session, mayRead }} />` : pages.isLoading && html`<${Loading} />`}
   <//>`;
 }
 
@@ -43,19 +43,19 @@ function note({ items, hasMore, first }) {
   return hasMore ? `More than ${plural(items.length, "job")} wait for a review.` : `${plural(items.length, "job waits", "jobs wait")} for a review.`;
 }
 
-function Sections({ pages, removals, webhooks, drift, mayRead }) {
+function Sections({ pages, alerts, removals, webhooks, session, mayRead }) {
   const { sessions } = pages.first;
-  const parts = [removals, webhooks, drift];
-  const isEmpty = ![pages.items, removals.items, webhooks.data ?? [], sessions?.sessions ?? [], drift.jobs].some((list) => list.length);
+  const parts = [alerts, removals, webhooks];
+  const isEmpty = !alerts.first?.counts?.muted && ![alerts.items, pages.items, removals.items, webhooks.data ?? [], sessions?.sessions ?? []].some((list) => list.length);
   if (isEmpty && mayRead && sessions && !parts.some((part) => part.isLoading || part.error)) return html`<${NothingWaits} />`;
   return html`<div class="inbox">
     <div class="inbox-main">
+      <${AlertsPanel} alerts=${alerts} session=${session} />
       <${RemovalsPanel} removals=${removals} />
       <${Jobs} pages=${pages} mayRead=${mayRead} />
     </div>
     <div class="inbox-side">
       <${WebhooksPanel} state=${webhooks} />
-      <${DriftPanel} drift=${drift} mayRead=${mayRead} />
       <${SessionsPanel} sessions=${sessions} />
     </div>
   </div>`;
@@ -63,7 +63,7 @@ function Sections({ pages, removals, webhooks, drift, mayRead }) {
 
 function NothingWaits() {
   return html`<${Empty} icon="check" title="Nothing waits for you">
-    New and changed outputs appear here until their job is approved. So do large removals of missing outputs, webhooks that fail, sessions that expire within three days, and fields that are filled less or more often than before.
+    New and changed outputs appear here until their job is approved. So do alerts, large removals of missing outputs, webhooks that fail, and sessions that expire within three days.
   <//>`;
 }
 

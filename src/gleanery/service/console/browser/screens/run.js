@@ -15,6 +15,7 @@ import { Panel } from "../ui/page.js";
 import { Facts, Table } from "../ui/records.js";
 import { Text, Time, shortUrl, visibleText } from "../ui/text.js";
 import { Inline, plain } from "../ui/value.js";
+import { Alert, FieldFacts, rights } from "./alerts.js";
 import { GroupPage, useGroupName } from "./group_page.js";
 import { Labels, RunBar, RunStatus, sentBy } from "./run_bar.js";
 
@@ -29,12 +30,21 @@ export function Run({ group, run: runId, session }) {
   return html`<${GroupPage} ...${{ group, title, crumbs, note }} current="Runs" actions=${html`<${Refresh} state=${state} />`}>
     <${Loaded} state=${state}>
       ${(found) => html`
+        ${found.alerts.length > 0 && html`<${Alerts} ...${{ group, session, alerts: found.alerts }} onChanged=${state.reload} />`}
         ${found.run.removal === "held" && html`<${HeldRemoval} ...${{ group, found, session }} onDecided=${state.reload} />`}
         <div class="run">
           <${Outputs} group=${group} found=${found} />
           <${About} group=${group} run=${found.run} />
         </div>`}
     <//>
+  <//>`;
+}
+
+/** The alerts that the run has opened, or was the last run with. */
+function Alerts({ group, session, alerts, onChanged }) {
+  const { canWrite } = rights(session);
+  return html`<${Panel} flush title="Alerts" actions=${html`<a href=${href(["groups", group, "monitors"], { job_id: alerts[0].job_id })}>All alerts of the job</a>`}>
+    <ul class="inbox-list alerts">${alerts.map((one) => html`<${Alert} key=${one.alert_id} ...${{ alert: one, canWrite, onChanged }}><${FieldFacts} alert=${one} /><//>`)}</ul>
   <//>`;
 }
 

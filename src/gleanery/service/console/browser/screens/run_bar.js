@@ -1,7 +1,7 @@
 // What a run has done, as a bar and as numbers. The bars of a job have the same scale, so a short one stands out.
 
 import { html } from "../vendor/preact.js";
-import { number, percent } from "../format.js";
+import { number, percent, plural } from "../format.js";
 import { Badge } from "../ui/controls.js";
 import { Text, visibleText } from "../ui/text.js";
 
@@ -50,6 +50,24 @@ export function RunBar({ run, scale = run.scale }) {
       <${Remark} run=${run} />
     </div>
   </div>`;
+}
+
+/** The last runs of a job as columns, oldest first, in the colours of the bars. Runs with an alert are marked. usual: a line at this number of outputs. */
+export function RunColumns({ runs, usual }) {
+  if (!runs.length) return null;
+  const sent = runs.map(sentBy);
+  const scale = Math.max(1, usual ?? 0, ...runs.map((run, at) => sent[at] + run.counts.missing));
+  const label = `Outputs of the last ${plural(runs.length, "run")}, oldest first: ${sent.map(number).join(", ")}`;
+  return html`<div class="run-columns" role="img" aria-label=${label} title=${label}>
+    ${runs.map((run) => html`<span key=${run.run_id} class=${run.has_alert ? "run-column run-alert" : "run-column"}><${Column} run=${run} scale=${scale} /></span>`)}
+    ${usual && html`<span class="run-usual" style=${{ bottom: `${3 + (37 * usual) / scale}px` }}></span>`}
+  </div>`;
+}
+
+function Column({ run, scale }) {
+  const rejected = Math.min(run.counts.rejected, scale - sentBy(run) - run.counts.missing);
+  const height = (name) => `${(100 * (name === "rejected" ? rejected : run.counts[name])) / scale}%`;
+  return Object.keys(COUNTS).filter((name) => run.counts[name] > 0).map((name) => html`<i key=${name} class=${`run-${name}`} style=${{ height: height(name) }}></i>`);
 }
 
 /** What differs from other runs of the job. A run that has not ended may still send its outputs. */

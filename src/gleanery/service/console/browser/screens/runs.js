@@ -63,6 +63,7 @@ function columnsOf(group, runs) {
     </div>`],
     ["Status", (run) => html`<div class="runs-status">
       <${RunStatus} status=${run.status} />
+      ${run.has_alert && html`<${Badge} tone="bad" title="It breaks a rule of the monitors">Alert<//>`}
       ${run.removal === "held" && html`<${Badge} tone="warn">Removal held<//>`}
       ${run.comparison === "pending" && html`<${Badge} tone="info">Comparing<//>`}
     </div>`],

@@ -16,9 +16,9 @@ export const FORMATS = { standard: "JSON", slack: "Slack", discord: "Discord", t
 export const EVENTS = {
   "outputs.changed": "A group has changed: read its change feed.",
   "run.finished": "A run has ended. A complete one was compared.",
+  "alert.opened": "A run breaks a rule of the monitors, or a job is overdue.",
+  "alert.closed": "What an alert was about is over.",
   "review.created": "Somebody has reviewed a job.",
-  "alert.opened": "A monitor has found a problem.",
-  "alert.closed": "A problem is over.",
   "delivery.failed": "All attempts to deliver an event have failed.",
   "webhook.disabled": "The service has disabled another webhook.",
 };
@@ -45,7 +45,7 @@ export function WebhookForm({ webhook, onClose, onDone }) {
   const [title, label] = webhook ? ["Change the webhook", "Save"] : ["Create a webhook", "Create webhook"];
   const problem = !MEMBERS.some((name) => error?.of?.(name)) && error;
   return html`<${FormDialog} ...${{ title, label, action, problem, onClose }}>
-    <${TextField} label="URL" hint="With https. A chat gives you the URL of an incoming webhook. For e-mail: mailto:ops@example.com,lead@example.com" inputmode="url" autofocus required placeholder="https://" ...${member("url")} />
+    <${TextField} label="URL" hint=${form.format === "email" ? "The addresses, separated by commas." : "With https. A chat gives you the URL of an incoming webhook."} inputmode="url" autofocus required placeholder=${form.format === "email" ? "mailto:anna@example.com" : "https://"} ...${member("url")} />
     <${SelectField} label="Format" hint="JSON for programs. The others are short messages for people." options=${Object.entries(FORMATS)} ...${member("format")} />
     <${Checkboxes} label="Events" options=${[...Object.entries(EVENTS), ...others]} chosen=${events.value} onChosen=${events.onValue} error=${events.error} />
     <${LinesField} label="Groups" hint="One group id per line. Empty: all groups." ...${member("groups")} />
@@ -60,6 +60,6 @@ export function Secret({ webhook, title, onClose }) {
   return html`<${ShownOnce} title=${title} label="New secret" secret=${webhook.secret} onClose=${onClose}>
     The receiver verifies the signatures with it.
     ${expires && ` Until ${fullTime(expires)}, each delivery has a signature with the old secret as well.`}
-    ${webhook.format !== "standard" && " A chat or a mailbox does not need it."}
+    ${webhook.format !== "standard" && " Chats and e-mail do not need it."}
   <//>`;
 }
