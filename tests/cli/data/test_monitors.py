@@ -71,7 +71,7 @@ def test_a_check_prints_a_sentence_for_each_alert(
 ) -> None:
     scrape(gleanery, tmp_path, 1, job="s5")
     done = gleanery("check", "prices")
-    expected = ["s5 stored 1 outputs; at least 10 are expected.", MESSAGE]
+    expected = ["s5 stored 1 output; at least 10 are expected.", MESSAGE]
     assert (done.returncode, done.stdout.splitlines(), done.stderr) == (1, expected, "")
     of_job = gleanery("check", "prices", "s4", "-q")
     assert (of_job.returncode, of_job.stdout, of_job.stderr) == (1, f"{MESSAGE}\n", "")
@@ -138,6 +138,18 @@ def test_alerts_are_listed(gleanery: CommandLine, alert: str, tmp_path: Path) ->
     assert (done.returncode, "give the GROUP" in done.stderr) == (2, True)
     assert "no such group" in gleanery("alerts", "list", "unknown").stderr
     assert "no such job" in gleanery("alerts", "list", "prices", "--job", "unknown").stderr
+
+
+def test_a_narrow_terminal_shows_every_member_of_an_alert(
+    gleanery: CommandLine, alert: str
+) -> None:
+    with Terminal("alerts", "list", COLUMNS="80", **gleanery.variables) as terminal:
+        terminal.wait()
+        assert f"  prices  alert {alert}\r\n  {MESSAGE}\r\n" in terminal.shown
+        run(gleanery, "alerts", "accept", alert)
+    with Terminal("alerts", "list", COLUMNS="80", **gleanery.variables) as terminal:
+        terminal.wait()
+        assert terminal.shown == "no open alerts\r\n"
 
 
 def test_an_alert_is_shown(gleanery: CommandLine, alert: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +16,7 @@ from gleanery.cli.data.command import (
     UserError,
     data_command,
     epilog,
+    is_narrow,
     print_json,
     print_json_array,
     print_rows,
@@ -48,6 +50,7 @@ app.add_command(alerts_app, "alerts")
 
 _COLUMNS = ("Opened", "Group", "Message", "Runs", "Remark", "Alert")
 _UNBROKEN = ("Opened", "Alert")
+_TABLE_WIDTH = 140  # characters that the columns need, with some for the message
 _DURATION = re.compile(r"([1-9][0-9]{0,5})([mhd])")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _TABLE_DATE = re.compile(r"(?<=^\d{4}-\d\d-\d\d) (?=\d)")
@@ -176,7 +179,22 @@ def list_alerts(
             print_json_array(found.raw())
             return
         empty = "no open alerts" if state == "open" else "There is no such alert."
-        print_rows(_COLUMNS, map(_row, found), empty, unbroken=_UNBROKEN)
+        if is_narrow(_TABLE_WIDTH):
+            _print_blocks(found, empty)
+        else:
+            print_rows(_COLUMNS, map(_row, found), empty, unbroken=_UNBROKEN)
+
+
+def _print_blocks(found: Iterable[Alert], empty: str) -> None:
+    """Print some lines for each alert, for a narrow terminal."""
+    is_empty = True
+    for alert in found:
+        is_empty = False
+        head = f"{show_date(alert.open_date)}  {alert.group_id}  alert {alert.alert_id}"
+        for line in (head, f"  {_describe(alert)}"):
+            click.echo(printable(line))
+    if is_empty:
+        click.echo(empty, err=True)
 
 
 def _row(alert: Alert) -> tuple[str, ...]:

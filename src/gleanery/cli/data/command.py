@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -320,6 +321,11 @@ def shorten(value: Any) -> str:
 def show_date(date: datetime | None) -> str:
     """Return a date for people, in UTC."""
     return "" if date is None else date.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def is_narrow(width: int) -> bool:
+    """Return True if a table of this width is not readable. A pipe takes lines of any length."""
+    return sys.stdout.isatty() and shutil.get_terminal_size().columns < width
 
 
 def print_rows(

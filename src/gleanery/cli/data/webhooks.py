@@ -59,8 +59,8 @@ WebhookId = Annotated[
 _EVENT_HELP = "Event that the address gets. Repeat it for more."
 _GROUP_HELP = "Only events of this group. Repeat it for more. Default: of all groups."
 _FORMAT_HELP = (
-    "standard: the event as JSON. email: a message to the addresses of a URL with mailto:. The others "
-    "are short messages for a chat."
+    "standard: the event as JSON. email: a message to the addresses of a URL with mailto:. "
+    "The others are short messages for a chat."
 )
 _DESCRIPTION_HELP = "What the webhook is for, for people."
 _HEADER_HELP = "Header that each request to the address has. Repeat it for more."

@@ -19,7 +19,10 @@ visible, however long. If a person says that the present level is normal, the al
 runs are compared with the last run that was judged, until there are enough runs after it.
 
 ``jobs.run_due_at`` is the next time at which the sweep looks at a job, because it may be overdue
-then (``schedule``). What is stored there is only a hint: the look reads the runs again.
+then (``schedule``). What is stored there is only a hint: the look reads the runs again. The sweep
+looks at each new job once, because runs that nobody has started are not judged, and at all jobs of
+a group whose rules change. Failed runs are not on schedule. But if a rule tells of them, they count
+as runs, so that a job that fails has one alert and not two.
 """
 
 from __future__ import annotations
@@ -344,7 +347,9 @@ def _judge(read: _Read) -> _Judged:
     for kind in KINDS:
         if kind == "no_run" or not read.rules.has(kind):
             continue
-        known = usual_for(kind, earlier, open_by_kind.get(kind), read.accepted.get(kind))
+        known = None
+        if kind in WITH_LABELS:
+            known = usual_for(kind, earlier, open_by_kind.get(kind), read.accepted.get(kind))
         usual[kind] = known or Level()
         verdicts[kind] = judging.judge(kind, run, known, read.rules)
     return _Judged(verdicts, usual, run.level, run.sample)
@@ -356,12 +361,12 @@ def usual_for(
     alert: OpenAlert | None,
     accepted: Accepted | None,
 ) -> Level | None:
-    """Return what is usual for a kind of rule; None if it is not known.
+    """Return what is usual for a kind of rule that compares runs; None if it is not known.
 
     An open alert says it, as long as it is open. After a person has accepted a run, only later ones
     count, or that run itself as long as they are too few.
     """
-    if alert is not None and kind in WITH_LABELS and alert.level.is_known:
+    if alert is not None and alert.level.is_known:
         return alert.level
     since = -1 if accepted is None else accepted.last_run
     usual = judging.usual_of([level for row, level in earlier if row.id > since])

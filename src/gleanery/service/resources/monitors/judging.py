@@ -231,6 +231,10 @@ def _judge_failure(run: JudgedRun, rules: JobRules) -> Verdict | None:
 
 
 def _judge_outputs(run: JudgedRun, usual: Level | None, rule: Rule) -> Verdict | None:
+    """Judge the number of outputs: few are at most the threshold's share of the usual ones.
+
+    So a spider that loses exactly half is found. Where nothing is usual, nothing is not few.
+    """
     known = None if usual is None else usual.outputs
     if known is None and rule.minimum is None:
         return None

@@ -39,7 +39,8 @@ def _few_outputs(job: str, rule: Rule, facts: FactsOut) -> str:
     expected = f"{_number(usual)} is usual"
     if minimum is not None and (usual is None or value > rule.threshold * usual):
         expected = f"at least {minimum:,} {'is' if minimum == 1 else 'are'} expected"
-    return f"{job} stored {_number(facts['value'])} outputs; {expected}."
+    outputs = "output" if facts["value"] == 1 else "outputs"
+    return f"{job} stored {_number(facts['value'])} {outputs}; {expected}."
 
 
 def _fill_rate(job: str, _: Rule, facts: FactsOut) -> str:

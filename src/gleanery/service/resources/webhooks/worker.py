@@ -121,6 +121,8 @@ class Worker:
         """The last doorbells, by group."""
         self._read_at = 0.0
         """When stored events are to be read, by the clock of the service."""
+        self._doorbells_first = False
+        """A stored event has failed: the receiver may refuse all of them, and accept doorbells."""
         self._target: Target | None = None
         """What attempts need, since the last look at the webhook."""
 
@@ -203,6 +205,8 @@ class Worker:
             if self._resume_at > now:
                 return (self._resume_at - now) / timestamps.SECOND
             due = [*await self._read_due(now), *self._due_doorbells()]
+            if self._doorbells_first:
+                due.sort(key=lambda one: one.id is not None)
             if not due:
                 break
             await self._send(due)
@@ -294,7 +298,8 @@ class Worker:
     async def _send(self, due: Sequence[Waiting]) -> None:
         """Send deliveries until one fails, and wait until the results are stored."""
         shared, webhook = self._shared, self.webhook
-        if (target := self._target) is None or not target.keys or due[0].id is not None:
+        has_stored = any(one.id is not None for one in due)
+        if (target := self._target) is None or not target.keys or has_stored:
             target = await endpoints.read_target(
                 self._database, shared.vault, webhook.webhook_id, shared.clock()
             )
@@ -315,6 +320,7 @@ class Worker:
                 break
         states = await asyncio.gather(*results)
         for outcome in sent:
+            self._doorbells_first = outcome.error is not None and outcome.delivery.id is not None
             is_accepted = outcome.error is None
             attempts = outcome.delivery.attempt_count + 1
             is_waiting = not is_accepted and attempts <= len(deliveries.SCHEDULE)
