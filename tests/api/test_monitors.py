@@ -123,3 +123,22 @@ def test_an_alert_counts_all_runs_that_failed_in_a_row(client: Client) -> None:
     assert (alert["message"], alert["runs"]) == ("5 runs of job failed in a row.", 4)
     run(client, 1)
     assert alerts(client, state="open") == []
+
+
+def test_suggestions_fit_the_runs_without_alerts(timed: Client, clock: Clock) -> None:
+    daily(timed, clock, 6, data={"price": 1.5, "name": "a"})
+    run(timed, 0)
+    suggested = timed.get("/v1/monitors/group/suggested").json()
+    by_kind = {(rule["kind"], rule["path"]): rule for rule in suggested}
+    missing = by_kind["missing", None]
+    assert missing["threshold"] == 0.05, "the empty run does not count"
+    assert missing["preview"] == {"runs": 7, "alerts": 1}
+    assert by_kind["failed_run", None]["preview"]["alerts"] == 0
+    assert by_kind["fill_rate", "price"]["threshold"] == 0.05
+    assert ("few_outputs", None) not in by_kind, "the group has this rule"
+    known = timed.get("/v1/monitors/group").json()
+    chosen = {name: value for name, value in missing.items() if name not in ("reason", "preview")}
+    rules(timed, *known, chosen)
+    assert ("missing", None) not in {
+        (rule["kind"], rule["path"]) for rule in timed.get("/v1/monitors/group/suggested").json()
+    }

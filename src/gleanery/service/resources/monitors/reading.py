@@ -21,7 +21,8 @@ from gleanery.service.storage.database import Database, indexed
 
 _COLUMNS = """
 id, run_id, status, labels, started_at, created_count + updated_count + unchanged_count,
-rejected_count, missing_count, output_count, removal, removal_count, field_counts, sample
+rejected_count, missing_count, output_count, removal, removal_count, field_counts, sample,
+has_alert
 """
 _FIRST_UNJUDGED = f"""
 SELECT {_COLUMNS} FROM runs
@@ -94,6 +95,12 @@ class RunRow(NamedTuple):
     removable: int
     field_counts: str | None
     sample: str | None
+    has_alert: bool
+
+    @property
+    def is_model(self) -> bool:
+        """Return True if later runs are compared with this one."""
+        return self.status == "complete" and not self.has_alert
 
 
 class RunToJudge(NamedTuple):

@@ -128,7 +128,7 @@ def _suggest(
     present: Sequence[Rule], jobs: Sequence[_Job], items: Sequence[Sequence[bytes]]
 ) -> list[SuggestedRule]:
     past = _decode(jobs)
-    runs = [one.judged for some in past.values() for one in some if one.row.status == "complete"]
+    runs = [one.judged for some in past.values() for one in some if one.row.is_model]
     candidates = [*_about_runs(runs), *_about_fields(past), *_about_values(items)]
     known = {(rule.kind, rule.path) for rule in present if rule.job_id is None}
     return [
@@ -174,7 +174,7 @@ def _about_fields(past: _Past) -> Iterable[_Candidate]:
     count = 0
     for some in past.values():
         for one in some:
-            if one.row.status == "complete" and one.judged.counted >= judging.MIN_VALUES:
+            if one.row.is_model and one.judged.counted >= judging.MIN_VALUES:
                 count += 1
                 for path, rate in one.judged.level.rates.items():
                     rates.setdefault(path, []).append(rate)
