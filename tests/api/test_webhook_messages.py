@@ -108,7 +108,8 @@ COUNTS |= {"rejected": 0, "missing": 2, "removed": 0}
 
 def events(name: str, text: str) -> dict[str, dict[str, Any]]:
     """The data of each type of event, with this name and this text in it."""
-    run = {"group_id": name, "job_id": name, "run_id": "0" * 32, "status": "complete"}
+    run: dict[str, Any] = {"group_id": name, "job_id": name, "run_id": "0" * 32}
+    run |= {"status": "complete"}
     run |= {"message": text, "counts": COUNTS, "removal": "held", "removable": 2}
     review = {"group_id": name, "job_id": name, "status": "approved", "comment": text}
     webhook = {"webhook_id": "1" * 32, "description": text}

@@ -140,7 +140,7 @@ def test_settings_are_changed_one_by_one(gleanery: CommandLine) -> None:
         ((), "Give a setting to change"),
         (("--reset", "url"), "--reset must be groups, description, format or headers"),
         (("--reset", "groups", "--group", "a"), "--reset groups contradicts another option"),
-        (("--format", "morse"), "--format must be standard, slack, discord or teams"),
+        (("--format", "morse"), "--format must be standard, slack, discord, teams or email"),
         (("--reset", "headers", "--header", "a: b"), "--reset headers contradicts another"),
         (("--header", "X-Api-Key"), "--header needs NAME:VALUE"),
         (("--header", ": b"), "--header needs NAME:VALUE"),

@@ -113,7 +113,7 @@ SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
 """
 _STATE = """
-SELECT id, kind, closed_at, close_reason FROM alerts
+SELECT id, kind, closed_at, close_reason, muted_until FROM alerts
 WHERE organization_id = $1 AND alert_id = $2
 """
 _ACKNOWLEDGE = """
@@ -447,10 +447,11 @@ async def change(
         rows = await transaction.fetch(_STATE, organization_id, alert_id)
         if not rows:
             raise no_alert()
-        [[id_, kind, closed_at, close_reason]] = rows
+        [[id_, kind, closed_at, close_reason, muted_until]] = rows
         given = wanted.model_fields_set
         if "muted_until" in given:
-            await transaction.fetch(_MUTE, organization_id, id_, wanted.muted_until)
+            muted_until = wanted.muted_until
+            await transaction.fetch(_MUTE, organization_id, id_, muted_until)
         if wanted.acknowledged is not None:
             by = actor.person or "the API" if wanted.acknowledged else None
             at = locked.now if wanted.acknowledged else None
@@ -461,7 +462,7 @@ async def change(
             if kind not in WITH_LABELS:
                 raise AlertConflict(("body", "normal"), _NO_LEVEL)
             changes = Changes(locked)
-            await changes.close(id_, None, "normal")
+            await changes.close(id_, muted_until, "normal")
             await changes.finish()
         [row] = await transaction.fetch(_BY_ID, organization_id, id_)
         about = AuditAbout(group_id=group, alert_id=alert_id, settings=sorted(given))
