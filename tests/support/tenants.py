@@ -132,13 +132,14 @@ def create_one_of_everything(client: Client) -> Names:
 
 
 def _create_alerts(client: Client, names: Names) -> None:
-    """Creates an open alert of each of two jobs, whose runs fail."""
+    """Creates two alerts of a job: one run fails, and the next one sends nothing."""
     group = names["group"]
-    client.put(f"/v1/monitors/{group}", json=[{"kind": "failed_run"}])
-    for job in (names["job"], "a second job"):
-        run = client.post(f"/v1/runs/{group}", json={"job_id": job}).json()
+    wanted = [{"kind": "failed_run"}, {"kind": "few_outputs", "minimum": 1}]
+    client.put(f"/v1/monitors/{group}", json=wanted)
+    for status in ("failed", "partial"):
+        run = client.post(f"/v1/runs/{group}", json={"job_id": names["job"]}).json()
         path = f"/v1/runs/{group}/{run['run_id']}/finish"
-        client.post(path, json={"status": "failed"})
+        client.post(path, json={"status": status})
     newest = client.get("/v1/alerts", params={"limit": 1}).json()
     [alert] = newest["alerts"]
     names["alert"], names["alert number"] = alert["alert_id"], newest["metadata"]["next_cursor"]
