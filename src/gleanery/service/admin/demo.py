@@ -17,8 +17,8 @@ from gleanery.service.admin.sample import (
     Setup,
     first_repriced,
 )
-from gleanery.service.foundation.field_types import MAX_INT64
 from gleanery.service.foundation.blobs import open_blobs
+from gleanery.service.foundation.field_types import MAX_INT64
 from gleanery.service.foundation.json_schema import SchemaValidator
 from gleanery.service.foundation.observability.progress import StartProgress
 from gleanery.service.foundation.scheduling.fair_shares import FairThread

@@ -104,7 +104,14 @@ class Sample:
 
     def events(self) -> list[Event]:
         """Return everything that happened, oldest first."""
-        found: list[Event] = [_SETUP, *self._shop(), *self._homes(), *self._news(), *_REVIEWS, _ACKNOWLEDGEMENT]
+        found: list[Event] = [
+            _SETUP,
+            *self._shop(),
+            *self._homes(),
+            *self._news(),
+            *_REVIEWS,
+            _ACKNOWLEDGEMENT,
+        ]
         return sorted(found, key=lambda event: -event.days_ago)
 
     def _shop(self) -> Iterator[Run]:
