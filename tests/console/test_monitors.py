@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.support.console import NARROW, PERSON, ConsolePage, console_page
+from tests.support.console import NARROW, PERSON, WIDE, ConsolePage, console_page
 from tests.support.console_alerts import USUAL, change, empty_field, few_outputs, run, usual_runs
 from tests.support.outputs import output
 from tests.support.service import Client, Service
@@ -154,12 +154,12 @@ def test_muted_alerts_alone_are_not_an_empty_inbox(console: ConsolePage, client:
     expect(alerts(console)).to_have_count(0)
 
 
-@pytest.mark.parametrize("size", [None, NARROW])
+@pytest.mark.parametrize("size", [WIDE, NARROW])
 def test_names_in_alerts_are_text(
-    browser: Browser, service: Service, client: Client, size: dict[str, int] | None
+    browser: Browser, service: Service, client: Client, size: dict[str, int]
 ) -> None:
     few_outputs(client, "shop", HOSTILE)
-    with console_page(browser, service.url, **({} if size is None else {"size": size})) as console:
+    with console_page(browser, service.url, size) as console:
         console.sign_in(str(client.token))
         expect(alerts(console)).to_contain_text("<img src=x onerror=alert(1)>U+202E")
         assert console.page.locator("main img").count() == 0

@@ -119,6 +119,23 @@ def test_a_webhook_is_created_tested_and_used(
     console.assert_quiet()
 
 
+def test_a_webhook_gets_alerts(console: ConsolePage, client: Client, target: Receiver) -> None:
+    console.show("webhooks")
+    console.page.keyboard.press("n")
+    dialog(console).get_by_label("Format").select_option("E-mail")
+    url = dialog(console).get_by_label("URL")
+    expect(url).to_have_attribute("placeholder", "mailto:anna@example.com")
+    dialog(console).get_by_label("Format").select_option("Slack")
+    url.fill(target.url("/hook"))
+    for event in ("alert.opened", "alert.closed"):
+        dialog(console).get_by_label(event).check()
+    dialog(console).get_by_role("button", name="Create webhook").click()
+    dialog(console).get_by_role("button", name="Done").click()
+    expect(console.page.locator("main .facts")).to_contain_text("alert.opened")
+    [created] = client.get("/v1/webhooks").json()["webhooks"]
+    assert created["events"] == ["alert.opened", "alert.closed"]
+
+
 def test_an_error_is_at_its_field(console: ConsolePage) -> None:
     console.show("webhooks")
     button(console, "Create webhook").click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.console import ConsoleClient
 from tests.support.console_runs import send_run
 from tests.support.outputs import output
 from tests.support.service import Client
@@ -47,7 +48,7 @@ def find_alert(client: Client, group: str, job: str) -> dict[str, Any]:
     return found
 
 
-def change(client: Client, alert: dict[str, Any], **body: Any) -> dict[str, Any]:
+def change(client: Client | ConsoleClient, alert: dict[str, Any], **body: Any) -> dict[str, Any]:
     """Says something about an alert. Returns it as it is now."""
     answer = client.post(f"/v1/alerts/{alert['alert_id']}", json=body)
     assert answer.status_code == 200, answer.text
