@@ -206,9 +206,9 @@ $(VENV)-integrations/.made: constraints-integrations.txt integrations/singer/pyp
 # Every example that a test runs; tests/project/test_example_pages.py lists the others with their reason. The generators of clients
 # need npm, and the guides of operators need nginx and others: make generators and make guides install these.
 EXAMPLE_TESTS := tests/project/test_examples.py tests/project/test_example_pages.py tests/project/test_shop_tutorial.py \
-	tests/project/test_guides.py tests/project/test_webhook_receivers.py tests/integrations/test_notebooks.py \
-	tests/integrations/test_schedulers.py tests/integrations/test_export_tools.py tests/cli/data/test_pull.py \
-	tests/api/test_cross_origin.py tests/api/test_cross_origin_in_browser.py
+	tests/project/test_guides.py tests/project/test_monitors_guide.py tests/project/test_webhook_receivers.py \
+	tests/integrations/test_notebooks.py tests/integrations/test_schedulers.py tests/integrations/test_export_tools.py \
+	tests/cli/data/test_pull.py tests/api/test_cross_origin.py tests/api/test_cross_origin_in_browser.py
 examples: $(VENV)/.extended $(VENV)-integrations/.made $(VENV)-schedulers/.made
 	$(BIN)/pytest -n 2 --dist worksteal --durations=10 -rs $(EXAMPLE_TESTS) $(ARGS)
 

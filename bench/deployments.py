@@ -97,8 +97,8 @@ class Deployment:
     def flush(self) -> None:
         """Write all data to the disk, so that the write-back does not disturb a measurement."""
         if self.database:
-            self._execute("VACUUM ANALYZE")
-            self._execute("CHECKPOINT")
+            self.execute("VACUUM ANALYZE")
+            self.execute("CHECKPOINT")
         os.sync()
 
     def table_bytes(self, table: str) -> int:
@@ -108,18 +108,17 @@ class Deployment:
         else:
             names = f"SELECT name FROM sqlite_schema WHERE tbl_name = '{table}'"
             sql = f"SELECT sum(pgsize) FROM dbstat WHERE name IN ({names})"
-        return int(self._execute(sql)[0][0])
+        return int(self.execute(sql)[0][0])
 
     def item_bytes(self) -> int:
         """Return the length of the items of all outputs."""
-        return int(self._execute("SELECT sum(octet_length(item)) FROM outputs")[0][0])
+        return int(self.execute("SELECT sum(octet_length(item)) FROM outputs")[0][0])
 
     def sequence_numbers(self, group: str, table: str = "outputs") -> list[int]:
         """Return the position of each output of the group in the change order."""
         in_group = f"group_id = (SELECT id FROM groups WHERE name = '{group}')"
         return [
-            row[0]
-            for row in self._execute(f"SELECT seq FROM {table} WHERE {in_group} ORDER BY seq")
+            row[0] for row in self.execute(f"SELECT seq FROM {table} WHERE {in_group} ORDER BY seq")
         ]
 
     def page_paths(self, group: str, limit: int, part: slice = slice(None)) -> list[str]:
@@ -134,7 +133,7 @@ class Deployment:
         cursors = self.sequence_numbers(group, table)[: -limit - 1]
         return cursors[:: max(len(cursors) // _MAX_CURSORS, 1)]
 
-    def _execute(self, sql: str) -> list[Any]:
+    def execute(self, sql: str) -> list[Any]:
         if self.database is not None:
             return asyncio.run(_fetch(self.database, sql))
         connection = apsw.Connection(str(self.folder / "gleanery.sqlite"))

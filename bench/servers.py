@@ -116,7 +116,7 @@ def create_token(
     organization: str = "bench",
 ) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write,"
-    scopes += "webhooks:read,webhooks:write"
+    scopes += "webhooks:read,webhooks:write,monitors:read,monitors:write"
     command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", organization]
     command += ["--scopes", scopes, *_storage_options(data, database)]
     variables = {**os.environ, **_path_variables(source)}

@@ -1,4 +1,4 @@
-"""Airflow: scrape the shop each day, check the run, and copy the changes.
+"""Airflow: scrape the shop each day, check its alerts, and copy the changes.
 
 The scraper has its own virtual environment, so its packages and those of Airflow do not conflict.
 """
@@ -34,9 +34,8 @@ with DAG(
     # Scrapy ends with 0 although it stored nothing, so a run counts only after its check.
     scrape = BashOperator(
         task_id="scrape",
-        bash_command="start=$(date -u +%FT%TZ) && "
-        "venv/bin/scrapy crawl shop -s GLEANERY_GROUP=daily-prices && "
-        "venv/bin/python check_scrape.py daily-prices shop --since $start --outputs 290",
+        bash_command="venv/bin/scrapy crawl shop -s GLEANERY_GROUP=daily-prices && "
+        "venv/bin/gleanery check daily-prices shop",
     )
     sync = BashOperator(
         task_id="sync", bash_command="venv/bin/gleanery pull daily-prices -o copy --quiet"

@@ -1,4 +1,4 @@
-"""Dagster: scrape the shop each day, check the run, and copy the changes.
+"""Dagster: scrape the shop each day, check its alerts, and copy the changes.
 
 The scraper has its own virtual environment, so its packages and those of Dagster do not conflict.
 GLEANERY_URL, GLEANERY_TOKEN and SCRAPER_FOLDER are environment variables of the code location.
@@ -31,10 +31,9 @@ def run(command: str) -> None:
 @dg.asset(retry_policy=RETRIES)
 def daily_prices() -> None:
     """The outputs of the group daily-prices."""
-    start = datetime.now(UTC).isoformat(timespec="seconds")
     run("scrapy crawl shop -s GLEANERY_GROUP=daily-prices")
     # Scrapy ends with 0 although it stored nothing, so a run counts only after its check.
-    run(f"python check_scrape.py daily-prices shop --since {start} --outputs 290")
+    run("gleanery check daily-prices shop")
 
 
 @dg.asset(deps=[daily_prices], retry_policy=RETRIES)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Scrape the shop, check the run, and copy the changes. A failed step is tried three times.
+# Scrape the shop, check its alerts, and copy the changes. A failed step is tried three times.
 # GLEANERY_URL and GLEANERY_TOKEN, or gleanery login, say where the service is.
 set -eu
 cd "$(dirname "$0")"
@@ -17,9 +17,8 @@ retry() {
 
 # Scrapy ends with 0 although it stored nothing, so a run counts only after its check.
 scrape() {
-    start=$(date -u +%FT%TZ)
     timeout --foreground 3h scrapy crawl shop -s GLEANERY_GROUP=daily-prices &&
-        python check_scrape.py daily-prices shop --since "$start" --outputs 290
+        gleanery check daily-prices shop
 }
 
 retry scrape

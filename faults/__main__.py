@@ -21,6 +21,7 @@ from faults import (
     leases,
     log_stalled,
     lost_folder,
+    monitors,
     power_loss,
     results,
     runs,
@@ -70,6 +71,8 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "views-postgres": partial(views.kill_service, engine="PostgreSQL", rounds=_VIEW_ROUNDS),
     "runs-sqlite": partial(runs.kill_service, engine="SQLite", rounds=_LEASE_ROUNDS),
     "runs-postgres": partial(runs.kill_service, engine="PostgreSQL", rounds=_LEASE_ROUNDS),
+    "monitors-sqlite": partial(monitors.kill_service, engine="SQLite", rounds=_FEWER_ROUNDS),
+    "monitors-postgres": partial(monitors.kill_service, engine="PostgreSQL", rounds=_FEWER_ROUNDS),
     **{
         name: partial(webhooks.deliver, deploy=deploy, **_WEBHOOKS)
         for name, deploy in deployments.OF_WEBHOOKS.items()

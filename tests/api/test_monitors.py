@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-
-
 from tests.support.outputs import output
 from tests.support.runs import complete, finish, start
 from tests.support.service import DAY, Client, Clock, Service
 
 HOUR = 3600
-
-
 
 
 def rules(client: Client, *wanted: dict[str, Any]) -> None:
@@ -89,7 +85,9 @@ def test_what_a_person_accepts_is_usual_from_then_on(timed: Client, clock: Clock
 def test_a_field_that_is_filled_less_often_opens_one_alert(timed: Client, clock: Clock) -> None:
     daily(timed, clock, 4, data={"price": 1, "name": "a"})
     run_id = start(timed)
-    items = [output(n, data={"price": 1, "name": "a"} if n < 12 else {"name": None}) for n in range(20)]
+    items = [
+        output(n, data={"price": 1, "name": "a"} if n < 12 else {"name": None}) for n in range(20)
+    ]
     timed.post(f"/v1/outputs/group?run_id={run_id}", json=items)
     finish(timed, run_id)
     [alert] = alerts(timed)
@@ -100,9 +98,7 @@ def test_a_field_that_is_filled_less_often_opens_one_alert(timed: Client, clock:
     ]
 
 
-def test_a_job_without_a_run_is_overdue(
-    timed_service: Service, clock: Clock
-) -> None:
+def test_a_job_without_a_run_is_overdue(timed_service: Service, clock: Clock) -> None:
     with timed_service.client() as client:
         daily(client, clock, 7)
         timed_service.sweep(clock)
@@ -114,3 +110,35 @@ def test_a_job_without_a_run_is_overdue(
         assert alert["message"] == "job is overdue: last run 2 days ago, daily before."
         run(client, 20)
         assert alerts(client, state="open") == []
+
+
+def test_an_alert_counts_all_runs_that_failed_in_a_row(client: Client) -> None:
+    complete(client, 1)
+    rules(client, {"kind": "failed_run", "threshold": 2})
+    run(client, 0, "failed")
+    assert alerts(client) == []
+    for _ in range(4):
+        run(client, 0, "failed")
+    [alert] = alerts(client)
+    assert (alert["message"], alert["runs"]) == ("5 runs of job failed in a row.", 4)
+    run(client, 1)
+    assert alerts(client, state="open") == []
+
+
+def test_suggestions_fit_the_runs_without_alerts(timed: Client, clock: Clock) -> None:
+    daily(timed, clock, 6, data={"price": 1.5, "name": "a"})
+    run(timed, 0)
+    suggested = timed.get("/v1/monitors/group/suggested").json()
+    by_kind = {(rule["kind"], rule["path"]): rule for rule in suggested}
+    missing = by_kind["missing", None]
+    assert missing["threshold"] == 0.05, "the empty run does not count"
+    assert missing["preview"] == {"runs": 7, "alerts": 1}
+    assert by_kind["failed_run", None]["preview"]["alerts"] == 0
+    assert by_kind["fill_rate", "price"]["threshold"] == 0.05
+    assert ("few_outputs", None) not in by_kind, "the group has this rule"
+    known = timed.get("/v1/monitors/group").json()
+    chosen = {name: value for name, value in missing.items() if name not in ("reason", "preview")}
+    rules(timed, *known, chosen)
+    assert ("missing", None) not in {
+        (rule["kind"], rule["path"]) for rule in timed.get("/v1/monitors/group/suggested").json()
+    }

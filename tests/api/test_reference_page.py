@@ -29,7 +29,7 @@ from tests.support.process import environment
 from tests.support.service import Client, Service
 from tests.support.waiting import TIMEOUT_SECONDS
 
-MAX_BYTES = 384 * 1024
+MAX_BYTES = 448 * 1024
 LABELLED = ("input", "select", "textarea")
 DOCUMENTED = [operation for operation in OPERATIONS if operation.path != "/"]  # it only redirects
 WITHOUT_SNIPPET = (NDJSON, FORM)  # second media types of a body

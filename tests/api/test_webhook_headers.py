@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -170,6 +172,7 @@ def test_headers_never_go_to_another_url(client: Client, receiver: Receiver, pat
         *("webhook-id", "Webhook-Signature", "WEBHOOK-TIMESTAMP", "webhook-x", "host", "Host"),
         *("content-length", "Content-Type", "Content-Encoding", "transfer-encoding", "connection"),
         *("te", "Trailer", "upgrade", "keep-alive", "Proxy-Authorization", "proxy-x", "expect"),
+        *("webhook_signature", "Webhook.Id", "content_length", "Transfer_Encoding"),
     ],
 )
 def test_headers_of_the_service_are_refused(client: Client, name: str) -> None:
@@ -278,6 +281,28 @@ def test_values_are_never_shown(
         assert secret not in shown
     assert received.headers["x-api-key"] == VALUE
     assert stored_headers(service.settings, webhook) == []  # it is deleted
+
+
+def escape_as_php(value: str) -> str:
+    return value.replace("/", "\\/")
+
+
+def escape_as_net(value: str) -> str:
+    return value.replace("+", "\\u002B")
+
+
+@pytest.mark.parametrize("repeat", [escape_as_php, escape_as_net, quote_plus, html.escape])
+def test_a_value_is_hidden_in_a_response_that_escapes_it(
+    client: Client, receiver: Receiver, path: str, repeat: Callable[[str], str]
+) -> None:
+    parts = ["c2VjcmV0LW9mLQ", "Zm9yLXRoZS1nYXRl", "d2F5LXRoYXQtaXM"]
+    value = f"Basic {parts[0]}/{parts[1]}+{parts[2]}=="
+    receiver.answer(path, Answer(401, f"wrong: {repeat(value)}".encode()))
+    webhook = create(client, receiver.url(path), headers={"Authorization": value})
+    act(client, webhook, "test")
+    [attempt] = wait_for_attempts(client, webhook, 1)["attempts"]
+    assert attempt["response"].startswith("wrong: ")
+    assert not [part for part in parts if part in attempt["response"]]
 
 
 def test_values_are_encrypted_at_rest(client: Client, service: Service) -> None:

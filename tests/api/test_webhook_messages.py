@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gleanery.service.resources.webhooks.messages import convert
+from gleanery.service.resources.webhooks.messages import Mail, convert, write_mail
 
 ADDRESS = "https://data.example.com/base"
 FORMATS = ("slack", "discord", "teams")
@@ -108,14 +108,20 @@ COUNTS |= {"rejected": 0, "missing": 2, "removed": 0}
 
 def events(name: str, text: str) -> dict[str, dict[str, Any]]:
     """The data of each type of event, with this name and this text in it."""
-    run = {"group_id": name, "job_id": name, "run_id": "0" * 32, "status": "complete"}
+    run: dict[str, Any] = {"group_id": name, "job_id": name, "run_id": "0" * 32}
+    run |= {"status": "complete"}
     run |= {"message": text, "counts": COUNTS, "removal": "held", "removable": 2}
     review = {"group_id": name, "job_id": name, "status": "approved", "comment": text}
     webhook = {"webhook_id": "1" * 32, "description": text}
+    alert = {"job_id": name, "kind": "few_outputs", "message": text}
+    alerts: dict[str, Any] = {"group_id": name, "job_id": name, "run_id": "2" * 32}
+    alerts |= {"alerts": [alert] * 20, "alert_count": 30}
     return {
         "outputs.changed": {"group_id": name, "cursor": 1},
         "run.finished": run,
         "review.created": review,
+        "alert.opened": alerts,
+        "alert.closed": alerts | {"alerts": [alert], "alert_count": 1, "run_id": None},
         "delivery.failed": webhook | {"event": "test", "delivery_id": "msg_2", "error": text},
         "webhook.disabled": webhook | {"reason": text},
         "test": webhook,
@@ -134,8 +140,7 @@ def message(format_: str, type_: str, data: dict[str, Any]) -> dict[str, Any]:
 def text_of(format_: str, made: dict[str, Any]) -> str:
     """What people read, without the link."""
     if format_ == "teams":
-        [block] = made["attachments"][0]["content"]["body"]
-        return str(block["text"])
+        return "\n".join(one["text"] for one in made["attachments"][0]["content"]["body"])
     text = made["text" if format_ == "slack" else "content"]
     return re.sub(r" (<[^<]*\|Open in the console>|\[Open in the console\]\(<[^<]*>\))$", "", text)
 
@@ -208,3 +213,122 @@ def test_a_run_is_described_in_one_sentence(format_: str) -> None:
 
 def test_the_standard_format_is_the_event_itself() -> None:
     assert convert("standard", '{"type":"é"}', ADDRESS) == '{"type":"é"}'.encode()
+
+
+# --- alerts -------------------------------------------------------------------------------------
+
+LINK = f"{ADDRESS}/console#/groups/shop/monitors"
+
+
+def alert_data(*sentences: str, count: int = 0, jobs: tuple[str, ...] = ("s4",)) -> dict[str, Any]:
+    """The data of an event about these alerts, of jobs in turn."""
+    alerts = [
+        {"job_id": jobs[number % len(jobs)], "kind": "few_outputs", "message": sentence}
+        for number, sentence in enumerate(sentences)
+    ]
+    data: dict[str, Any] = {"group_id": "shop", "job_id": jobs[0], "run_id": "3" * 32}
+    return data | {"alerts": alerts, "alert_count": count or len(alerts)}
+
+
+FEW = "s4 stored 100 outputs; 200 is usual."
+FILL = "s4: price is filled in 60 % of the outputs; 100 % is usual."
+SENTENCES = [f"s{number} is overdue: last run 3 days ago, daily before." for number in range(20)]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize(
+    ("type_", "data", "text"),
+    [
+        ("alert.opened", alert_data(FEW), f"Alert in shop: {FEW}"),
+        ("alert.closed", alert_data(FEW), f"Over in shop: {FEW}"),
+        ("alert.opened", alert_data(FEW, FILL), f"2 alerts in shop:\n• {FEW}\n• {FILL}"),
+        ("alert.closed", alert_data(FEW, FILL), f"2 alerts over in shop:\n• {FEW}\n• {FILL}"),
+        (
+            "alert.opened",
+            alert_data(*SENTENCES, count=1234),
+            "1,234 alerts in shop:\n"
+            + "\n".join(f"• {one}" for one in SENTENCES[:5])
+            + "\nand 1,229 more.",
+        ),
+    ],
+)
+def test_alerts_are_one_message(format_: str, type_: str, data: dict[str, Any], text: str) -> None:
+    made = message(format_, type_, data)
+    jsonschema_rs.validate(SCHEMAS[format_], made)
+    assert re.sub(r"\\([!-~])", r"\1", text_of(format_, made)) == text
+    assert link_of(format_, made) == LINK
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_long_sentence_hides_no_other(format_: str) -> None:
+    data = alert_data("a" * 3000, FILL, "b\n• c", "d", "e", "f")
+    text = text_of(format_, message(format_, "alert.opened", data)).replace("\\", "")
+    first, long, second, third, *_, last = text.split("\n")
+    assert (first, second, third) == ("6 alerts in shop:", f"• {FILL}", "• b • c")
+    assert long == f"• {'a' * 240}…"
+    assert last == "and 1 more."
+
+
+def test_an_event_for_programs_can_become_a_message() -> None:
+    """The format of a webhook can change while an event waits."""
+    alert = {"group_id": "shop", "job_id": "s4", "run_id": None, "message": FEW}
+    text = text_of("slack", message("slack", "alert.opened", alert))
+    assert text == f"Alert in shop: {FEW}"
+
+
+# --- e-mail -------------------------------------------------------------------------------------
+
+
+def mail(type_: str, data: dict[str, Any]) -> Mail:
+    body = json.dumps({"type": type_, "timestamp": "2026-01-01T00:00:00Z", "data": data})
+    return write_mail(body, ADDRESS, "9" * 32)
+
+
+def test_the_alerts_of_a_run_are_one_email() -> None:
+    made = mail("alert.opened", alert_data(FEW, FILL))
+    assert made == (
+        "alert.opened",
+        "[Gleanery] 2 alerts: s4 in shop",
+        f"2 alerts in shop:\n\n• {FEW}\n• {FILL}\n\nConsole: {LINK}\n"
+        f"Run: {ADDRESS}/console#/groups/shop/runs/{'3' * 32}\n\n"
+        "-- \nEvent alert.opened of 2026-01-01T00:00:00Z\n"
+        f"This webhook sends the e-mail: {ADDRESS}/console#/webhooks/{'9' * 32}\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "subject"),
+    [
+        ("alert.opened", alert_data(FEW), "Alert: s4 in shop"),
+        ("alert.closed", alert_data(FEW), "Over: s4 in shop"),
+        ("alert.closed", alert_data(FEW, FILL), "2 alerts over: s4 in shop"),
+        ("alert.opened", alert_data(FEW, FILL, jobs=("s4", "s5")), "2 alerts: shop"),
+        ("outputs.changed", events("shop", "x")["outputs.changed"], None),
+        ("run.finished", events("shop", "x")["run.finished"], "Run complete: shop in shop"),
+        ("review.created", events("shop", "x")["review.created"], "Review approved: shop in shop"),
+        ("delivery.failed", events("shop", "x")["delivery.failed"], "Not delivered: test"),
+        ("webhook.disabled", events("shop", "x")["webhook.disabled"], "A webhook was disabled: x"),
+    ],
+)
+def test_subjects_are_short(type_: str, data: dict[str, Any], subject: str | None) -> None:
+    made = mail(type_, data)
+    assert made.subject == f"[Gleanery] {subject or 'The outputs of shop have changed'}"
+    assert made.text.endswith(f"/console#/webhooks/{'9' * 32}\n")
+
+
+def test_an_email_has_up_to_20_alerts() -> None:
+    text = mail("alert.opened", alert_data(*SENTENCES, count=50)).text
+    assert text.count("•") == 20
+    assert "\nand 30 more.\n" in text
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_an_email_has_no_characters_that_nobody_can_read(hostile: str) -> None:
+    for type_, data in events(hostile[:200], hostile).items():
+        made = mail(type_, data)
+        assert made.subject.startswith("[Gleanery] ")
+        assert len(made.subject) <= 170
+        unreadable = "[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\u202e\ufeff]"
+        assert not re.search(unreadable, made.subject)
+        assert not re.search(unreadable, made.text.replace("\n", ""))
+        assert max(map(len, made.text.splitlines())) < 3000

@@ -358,6 +358,26 @@ def test_one_doorbell_waits_while_the_receiver_is_down(
     assert len(ids) == 5
 
 
+def test_events_that_fail_do_not_hold_up_doorbells(
+    client: Client, clock: Clock, receiver: Receiver, path: str
+) -> None:
+    """A receiver may refuse some kinds of events, and each failure is followed by a rest."""
+    receiver.answer(path, FAIL)
+    webhook = create(client, receiver.url(path), "run.finished", "outputs.changed")
+    for _ in range(3):
+        runs.finish(client, runs.start(client), "failed")
+    receiver.wait_for(1, path)
+    client.store("group", output(1))
+    pass_time(client, clock, 6)
+    receiver.wait_for(2, path)
+    pass_time(client, clock, 11)
+    types = [one.type for one in receiver.wait_for(3, path)]
+    assert "outputs.changed" in types[:3]
+    ids = [one.id for one in receiver.received(path, "run.finished")]
+    assert ids[0] == ids[1]  # the first retry comes before the events after it
+    client.delete(f"/v1/webhooks/{webhook['id']}")
+
+
 def test_a_delivery_begins_again_while_it_is_sent(
     client: Client, receiver: Receiver, path: str
 ) -> None:

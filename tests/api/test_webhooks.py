@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from standardwebhooks import WebhookVerificationError
 
+from gleanery.service.resources.webhooks import deliveries as stored_deliveries
 from tests.support import runs
 from tests.support.outputs import output
 from tests.support.receiver import CLOSE, ENDLESS, FAIL, GONE, Answer, Receiver, redirect
@@ -378,6 +379,20 @@ def paged(client: Client, webhook: dict[str, Any], **query: Any) -> list[str]:
             return found
         answer = client.get(page["metadata"]["next_url"])
     raise AssertionError("the pages do not end")
+
+
+def test_a_page_of_deliveries_with_large_responses_is_not_large(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 deliveries with 20 responses each would have 60 MB."""
+    webhook = create(client, FAR)
+    ids = [act(client, webhook, "test")["delivery_id"] for _ in range(4)]
+    sizes = [len(deliveries(client, webhook))]
+    monkeypatch.setattr(stored_deliveries, "_PAGE_BYTES", 1)
+    for query in ({}, {"event": "test"}):
+        sizes.append(len(deliveries(client, webhook, **query)))
+        assert paged(client, webhook, limit=3, **query) == ids[::-1]
+    assert sizes == [4, 1, 1]
 
 
 def test_an_event_is_sent_again_with_the_same_id(

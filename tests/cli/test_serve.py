@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -86,6 +87,14 @@ def token_in(folder: Path) -> str:
         (["--cors-origin", "https://a:b@app.example"], "or * alone, without a user name"),
         (["--cors-origin", "https://a.example", "--cors-origin", "b.example"], "https://b.example"),
         (["--cors-origin", "*", "--cors-origin", "https://a.example"], "without other origins"),
+        (["--smtp-server", "a b"], "--smtp-server must be the name or address of a host"),
+        (["--smtp-server", "mail.example:0"], "--smtp-server must be"),
+        (["--smtp-server", "mail.example"], "--smtp-server and --smtp-sender go together"),
+        (["--smtp-sender", "a@b.example"], "--smtp-server and --smtp-sender go together"),
+        (["--smtp-sender", "ops"], "--smtp-sender must be an e-mail address"),
+        (["--smtp-tls", "ssl"], "--smtp-tls must be starttls, tls or none"),
+        (["--smtp-username", "a"], "--smtp-username and GLEANERY_SMTP_PASSWORD go together"),
+        (["--metrics-groups", "101"], "--metrics-groups must be from 0 to 100"),
         (["--database", "mysql://a/b"], "postgresql://"),
         (["--database", "postgresql://127.0.0.1:1/x"], "GLEANERY_SECRET_KEY"),
         (["--pooling", "transaction"], "--pooling and --listen-database need --database"),
@@ -126,6 +135,32 @@ def test_an_invalid_setting_ends_the_start_with_one_sentence(
     assert sentence in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "data").exists()
+
+
+MAIL: dict[str, Any] = {"smtp_server": "mail.example", "smtp_sender": "data@shop.example"}
+
+
+@pytest.mark.parametrize("server", ["mail.example", "mail:2525", "192.0.2.1", "[::1]:25", "[::1]"])
+def test_a_mail_server_is_a_host_or_an_address(server: str) -> None:
+    Settings(**(MAIL | {"smtp_server": server})).check()
+
+
+@pytest.mark.parametrize("server", ["::1", "[::1", "[x]:25", "a:b", "a:", "a:70000", "smtp://a"])
+def test_anything_else_is_not_a_mail_server(server: str) -> None:
+    with pytest.raises(SettingsError, match="smtp-server must be"):
+        Settings(**(MAIL | {"smtp_server": server})).check()
+
+
+def test_a_password_for_the_mail_server_needs_encryption() -> None:
+    login = MAIL | {"smtp_username": "me", "smtp_password": "secret"}
+    Settings(**login).check()
+    Settings(**login, smtp_tls="tls").check()
+    Settings(**(login | {"smtp_server": "127.0.0.1:2525"}), smtp_tls="none").check()
+    Settings(**MAIL, smtp_tls="none").check()
+    with pytest.raises(SettingsError, match="none would expose the password"):
+        Settings(**login, smtp_tls="none").check()
+    with pytest.raises(SettingsError, match="needs --smtp-server"):
+        Settings(smtp_username="me", smtp_password="secret").check()
 
 
 def test_transaction_pooling_needs_a_direct_address_for_notifications() -> None:

@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +17,10 @@ from typing import NamedTuple
 import pytest
 
 from examples.shop import Shop, running_shop
-from gleanery.service.foundation.values import timestamps
 from tests.support.examples import examples
 from tests.support.process import free_port
 from tests.support.scrapy_project import create_project, project_environment
-from tests.support.service import DAY, Client, Clock, Service
+from tests.support.service import Service
 from tests.support.waiting import wait_until
 
 # The schedulers do not depend on the engine.
@@ -41,11 +39,10 @@ needs_flock = pytest.mark.skipif(shutil.which("flock") is None, reason="flock is
 
 
 class Project(NamedTuple):
-    """The scraper's folder, its shop, and the client of the service that it stores in."""
+    """The scraper's folder, its shop, and its environment with the service that it stores in."""
 
     folder: Path
     shop: Shop
-    client: Client
     environment: dict[str, str]
 
     def run(
@@ -71,15 +68,17 @@ class Project(NamedTuple):
 
 @pytest.fixture
 def project(service: Service, tmp_path: Path) -> Iterator[Project]:
-    yield from create(service, tmp_path)
-
-
-def create(service: Service, tmp_path: Path) -> Iterator[Project]:
+    """The project, with a group that has the rules of the page about cron."""
     token = service.token()
+    with service.client(token) as client:
+        assert client.put("/v1/groups/daily-prices", json={}).status_code == 200
     folder = create_project(tmp_path / "scraper")
+    _, section = (HOW_TO / "schedule-with-cron.md").read_text().split("## Check a run\n")
     with running_shop() as shop:
-        variables = project_environment(shop.url, service.url, token)
-        yield Project(folder, shop, service.client(token), variables)
+        made = Project(folder, shop, project_environment(shop.url, service.url, token))
+        for example in examples(section.partition("\n## ")[0]):
+            made.run("sh", "-c", f"PATH=venv/bin:$PATH; {example.command}")
+        yield made
 
 
 def broken(project: Project) -> dict[str, str]:
@@ -113,17 +112,19 @@ def test_the_cron_job_scrapes_and_copies_without_a_message(project: Project) -> 
 def test_a_failed_cron_job_is_tried_again_and_reported(project: Project) -> None:
     done = project.run("sh", "-c", cron_command(project), **broken(project))
     assert "failed three times: scrape" in done.stdout
-    assert "The newest run has 0 outputs" in done.stdout
-    assert (project.folder / "daily.log").read_text().count("attempt") == 3
+    assert "3 runs of shop failed in a row." in done.stdout
+    log = (project.folder / "daily.log").read_text()
+    assert log.count("attempt") == 3
+    assert log.count("The last run of shop failed.") == 1
     assert not (project.folder / "copy").exists()
 
 
 @needs_flock
 def test_a_cron_job_that_stores_nothing_fails_also_after_a_good_one(project: Project) -> None:
     project.run("sh", "-c", cron_command(project))
-    time.sleep(1)  # the check compares whole seconds
     done = project.run("sh", "-c", cron_command(project), **broken(project))
-    assert "The newest run has 0 outputs" in done.stdout
+    assert "3 runs of shop failed in a row." in done.stdout
+    project.run("sh", "-c", cron_command(project))
 
 
 @needs_flock
@@ -167,61 +168,10 @@ def test_the_page_says_how_to_try_it_with_the_example_shop(project: Project) -> 
     (clone / "scrapy_shop.py").write_text(spider.replace("http://127.0.0.1:8080", project.shop.url))
     page = (HOW_TO / "schedule-with-cron.md").read_text()
     _, text = page.split("## Try it with the example shop")
-    commands = [example.command for example in examples(text)]
+    commands = [example.command for example in examples(text.partition("\n## ")[0])]
     script = "\n".join(commands).replace("/srv/scraper", str(project.folder))
     project.run("sh", "-ec", script, CLONE=str(clone.parent))
     assert len(project.copied()) == 300
-
-
-# --- the check ------------------------------------------------------------------------------------
-
-
-def check(project: Project, outputs: int, since: str, expected: int) -> str:
-    program = ("venv/bin/python", "check_scrape.py", "daily-prices", "shop")
-    options = ("--outputs", str(outputs), "--since", since)
-    done = project.run(*program, *options, expected=expected)
-    return done.stdout + done.stderr
-
-
-@pytest.fixture
-def timed_project(timed_service: Service, tmp_path: Path) -> Iterator[Project]:
-    """The project with a service that has the clock of the test."""
-    yield from create(timed_service, tmp_path)
-
-
-def now(clock: Clock) -> str:
-    return timestamps.render_microseconds(clock())
-
-
-def store_scrape(project: Project, **data: int) -> None:
-    urls = [f"https://shop.example/{n}" for n in range(100)]
-    items = [{"job_id": "shop", "source_url": url, "data": data} for url in urls]
-    project.client.store("daily-prices", *items)
-
-
-def test_the_check_reports_a_small_scrape_and_a_lost_field(
-    timed_project: Project, clock: Clock
-) -> None:
-    since = now(clock)
-    store_scrape(timed_project, price=1, stock=1)
-    assert "no problem" in check(timed_project, 100, since, expected=0)
-    small = check(timed_project, 290, since, expected=1)
-    assert "has 100 outputs; at least 290 are expected" in small
-    clock.move(seconds=DAY)
-    since = now(clock)
-    store_scrape(timed_project, stock=1)
-    lost = check(timed_project, 100, since, expected=1)
-    assert "price is filled in 0%; 100% is usual" in lost
-    assert "stock" not in lost
-
-
-def test_the_check_reports_that_only_an_earlier_scrape_has_stored(
-    timed_project: Project, clock: Clock
-) -> None:
-    store_scrape(timed_project, price=1)
-    clock.move(seconds=60)
-    assert "has stored nothing since" in check(timed_project, 1, now(clock), expected=1)
-    assert "invalid time value: 'today'" in check(timed_project, 1, "today", expected=2)
 
 
 # --- Airflow --------------------------------------------------------------------------------------

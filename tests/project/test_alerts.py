@@ -34,7 +34,8 @@ def test_the_metrics_of_dashboard_and_alerts_exist(
     limits = ("--rate-limit", "600/minute", "--rate-limit-storage", "redis://127.0.0.1:1")
     where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
     replica = ("--replica", "postgresql://127.0.0.1:1/away")
-    options = (*where, *replica, *tls, *limits, "--port", str(machine.ports[443]))
+    jobs = ("--metrics-groups", "1")
+    options = (*where, *replica, *tls, *limits, *jobs, "--port", str(machine.ports[443]))
     with Running("serve", *options, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
         running.wait_ready(url, trusted)
         text = httpx2.get(f"{url}/metrics", verify=trusted).text
@@ -89,6 +90,7 @@ HEALTHY = {
     "gleanery_replicas_configured{}": "2+0x40",
     "gleanery_replicas_usable{}": "2+0x40",
     "gleanery_webhook_oldest_due_seconds{}": "0+0x40",
+    "gleanery_alerts_open{}": "0+0x40",
     "gleanery_worker_restarts_total{}": "1+0x40",
     "process_open_fds{}": "50+0x40",
     "process_max_fds{}": "100+0x40",
@@ -110,6 +112,7 @@ BROKEN = HEALTHY | {
     "gleanery_postgres_pool_requests_waiting{}": "2+0x40",
     "gleanery_replicas_usable{}": "1+0x40",
     "gleanery_webhook_oldest_due_seconds{}": "300+60x40",
+    "gleanery_alerts_open{}": "2+0x40",
     "gleanery_worker_restarts_total{}": "0+1x40",
     "process_open_fds{}": "95+0x40",
     "gleanery_tls_certificate_expiry_timestamp_seconds{}": "1000000+0x40",

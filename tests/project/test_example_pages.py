@@ -16,6 +16,7 @@ RUN_BY = {
     f"{_HOW_TO}/analyse-in-a-notebook.md": "tests/integrations/test_notebooks.py",
     f"{_HOW_TO}/call-the-api-from-a-web-page.md": "tests/api/test_cross_origin.py",
     f"{_HOW_TO}/keep-a-copy-of-a-group.md": "tests/cli/data/test_pull.py",
+    f"{_HOW_TO}/know-when-a-scraper-breaks.md": "tests/project/test_monitors_guide.py",
     f"{_HOW_TO}/scale-out.md": "tests/project/test_guides.py",
     f"{_HOW_TO}/schedule-with-airflow.md": "tests/integrations/test_schedulers.py",
     f"{_HOW_TO}/schedule-with-cron.md": "tests/integrations/test_schedulers.py",

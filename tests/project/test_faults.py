@@ -18,6 +18,7 @@ from faults import (
     leases,
     log_stalled,
     lost_folder,
+    monitors,
     power_loss,
     runs,
     slow_readers,
@@ -79,6 +80,12 @@ def test_a_session_has_one_holder_while_the_service_is_killed(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_is_exact_while_the_service_is_killed(made: Environment, engine: str) -> None:
     assert holds(runs.kill_service(made, engine, rounds=2))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_is_judged_once_while_the_service_is_killed(made: Environment, engine: str) -> None:
+    assert holds(monitors.kill_service(made, engine, rounds=1))
 
 
 @pytest.mark.extended

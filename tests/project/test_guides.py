@@ -90,6 +90,7 @@ RUNS = {
     "scaling out": Run((ON_POSTGRES, Part(SCALE_OUT))),
     "workers": Run((Part("run-several-workers-and-nodes.md"),)),
     "webhooks": Run((Part("send-webhooks.md"),)),
+    "e-mail": Run((Part("send-alerts-by-e-mail.md"),)),
     "redis": Run((Part("limit-rates-with-redis.md"),), ("redis-server", "redis-cli")),
     "backup of SQLite": Run((Part("back-up-and-restore.md", ("SQLite",)),)),
     "backup of PostgreSQL": Run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +15,11 @@ import pytest
 from gleanery.common.settings import Settings
 from gleanery.service.storage.tenancy import TENANT_TABLES
 from tests.cli.test_organizations import rows_of
+from tests.support.locks import LockHolder
 from tests.support.outputs import output
 from tests.support.process import new_token, run_successfully
 from tests.support.receiver import FAIL, Answer, Receiver
-from tests.support.service import Client, Service
+from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until
 from tests.support.webhooks import (
@@ -27,6 +30,7 @@ from tests.support.webhooks import (
     deliveries,
     rings,
     show,
+    signatures,
     verify,
     wait_for_attempts,
     wait_for_ring,
@@ -168,6 +172,29 @@ def test_a_doorbell_rings_for_what_changed_before_a_restart(
         ids = [one.id for one in receiver.received()]
         assert ids.count(waiting["delivery_id"]) >= 2
         assert len(set(ids)) == 3
+
+
+def test_rotations_on_two_nodes_leave_one_secret_that_does_not_expire(
+    request: pytest.FixtureRequest, tmp_path: Path, receiver: Receiver
+) -> None:
+    """Otherwise a stolen secret would sign until somebody rotates it again."""
+    clock = Clock()
+    settings = replace(fresh_settings("postgres", request, tmp_path), webhook_allow=ALLOWED)
+    first = Service(settings, clock)
+    second = Service(replace(first.settings, port=0), clock, is_prepared=True)
+    with first.client() as client, Client(second.url, client.token) as other:
+        webhook = create(client, receiver.url())
+        lock = LockHolder(first, "UPDATE session_revisions SET revision = revision")
+        with lock, ThreadPoolExecutor() as threads:
+            rotations = [threads.submit(act, one, webhook, "rotate") for one in (client, other)]
+            time.sleep(0.5)  # both wait for the lock
+            lock.release()
+            assert len({one.result()["secret"] for one in rotations}) == 2
+        clock.move(seconds=DAY + 60)
+        act(client, webhook, "test")
+        assert len(signatures(receiver.wait_for(1)[0])) == 1
+    first.stop()
+    second.stop()
 
 
 def test_a_removed_organization_leaves_no_rows(

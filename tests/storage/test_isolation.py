@@ -37,6 +37,7 @@ NAMES = {
     "path run_id": "run",
     "path webhook_id": "webhook",
     "path delivery_id": "delivery",
+    "path alert_id": "alert",
     "query job_id": "job",
     "query run_id": "run",
     "query url": "url",
@@ -59,6 +60,7 @@ NAMES = {
     "get_latest_reviews query cursor": "review number",
     "get_runs query cursor": "run number",
     "get_deliveries query cursor": "delivery number",
+    "get_alerts query cursor": "alert number",
     "get_outputs query cursor": "place",
     "get_changes query cursor": "place",
     "get_history query cursor": "place",
@@ -104,6 +106,7 @@ NO_NAMES: dict[str, Any] = {
     "query seed": "a seed",
     "query size": None,
     "query event": None,
+    "query state": None,
     "query expires": None,  # a date, part of a signed link
     "query valid_seconds": None,
     "get_audit query cursor": None,  # a date
@@ -170,6 +173,15 @@ NO_NAMES: dict[str, Any] = {
     "body groups": None,  # they may not exist
     "body headers": None,
     "body description": None,
+    "set_monitors body job_id": None,  # it may not exist
+    "body kind": "failed_run",
+    "body threshold": None,
+    "body hours": None,
+    "body minimum": None,
+    "body enabled": None,
+    "body acknowledged": True,
+    "body muted_until": None,
+    "body normal": None,
 }
 WHOLE_LINKS = ("get_blob", "get_signed_export")  # a complete signed link is the permission
 V1 = [operation for operation in OPERATIONS if operation.path.startswith("/v1/")]

@@ -25,6 +25,10 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.fields import batch_runs, ended_runs, job_statistics, recording
 from gleanery.service.resources.fields import reading as fields_reading
 from gleanery.service.resources.groups import catalog, overview
+from gleanery.service.resources.monitors import alerts, evaluation, suggestions
+from gleanery.service.resources.monitors import reading as monitors_reading
+from gleanery.service.resources.monitors import settings as monitors_settings
+from gleanery.service.resources.monitors.models import State
 from gleanery.service.resources.outputs import apply, rows
 from gleanery.service.resources.reviews import reading
 from gleanery.service.resources.run_records import comparison
@@ -75,6 +79,15 @@ ON_OUTPUTS = {
     for name, sql in all_statements().items()
     if re.search(r"\b(FROM|UPDATE) outputs\b", to_postgres(sql))
 }
+# The newest alert of each run; a tenth of them is open.
+ALERTS = """
+INSERT INTO alerts (organization_id, alert_id, group_id, job_id, kind, labels, rule, facts, usual,
+    observed, run_id, last_run_id, last_run, run_count, opened_at, closed_at, close_reason)
+SELECT organization_id, run_id, group_id, job_id, 'failed_run', '', '{}', '{}', '{}', '{}', run_id,
+    run_id, id, 1, started_at, CASE WHEN id % 10 > 0 THEN started_at END,
+    CASE WHEN id % 10 > 0 THEN 'over' END
+FROM runs
+"""
 MISSING_INDEX = "outputs_by_missing"
 MISSING_OF_JOB_INDEX = "outputs_missing_by_job"
 SORTS_SEVERAL_PAGES = {  # only on PostgreSQL
@@ -148,6 +161,7 @@ def fill(settings: Settings, state: str) -> None:
             run_id = client.post("/v1/runs/group", json=job).json()["run_id"]
             client.post(f"/v1/runs/group/{run_id}/finish", json={"status": "failed"})
     service.stop()
+    in_database(settings, ALERTS, ALERTS)
 
 
 class Planner:
@@ -586,7 +600,7 @@ def test_the_last_approval_of_a_job_is_not_searched_among_its_reviews(planner: P
 
 # --- runs ---------------------------------------------------------------------------------------
 
-OF_RUNS = {
+OF_RUNS: dict[str, tuple[Statement, str, set[str]]] = {
     "page of a group": (runs_reading._OF_GROUP, "runs_of_group", {"group_id="}),
     "page of a job": (runs_reading._OF_JOB, "runs_of_job", {"group_id=", "job_id="}),
     "one": (runs_reading.ONE, "runs_by_run_id", {"run_id=", "organization_id="}),
@@ -600,18 +614,28 @@ OF_RUNS = {
     "removals": (runs_changing._REMOVALS_OF_JOB, "runs_open", {"group_id=", "job_id="}),
     "last one that tells": (retention._LAST_RUN, "runs_of_job", {"group_id=", "job_id="}),
     "endless": (retention._ENDLESS_RUN, "runs_open", {"group_id=", "job_id="}),
+    "first unjudged": (monitors_reading._FIRST_UNJUDGED, "runs_open", {"group_id=", "job_id="}),
+    "usual": (monitors_reading._EARLIER, "runs_usual", {"group_id=", "job_id="}),
+    "past": (monitors_reading._PAST, "runs_of_job", {"group_id=", "job_id="}),
+    "failures": (monitors_reading._STATUSES, "runs_of_job", {"group_id=", "job_id="}),
+    "starts": (evaluation._STARTS, "runs_of_job", {"group_id=", "job_id="}),
+    "oldest model": (ended_runs._OLDEST_MODEL, "runs_usual", {"group_id=", "job_id="}),
 }
+SORTS_FEW = ("first unjudged",)
+"""The open runs of a job are few."""
 
 
 @pytest.mark.parametrize("name", OF_RUNS)
 def test_runs_are_found_by_seeks(planner: Planner, name: str) -> None:
     sql, index, bounds = OF_RUNS[name]
     found = planner.plan(sql)
-    for access in found.of("runs"):
+    by_key = [access for access in found.of("runs") if access.bounds & {"id=", "rowid="}]
+    others = [access for access in found.of("runs") if access not in by_key]
+    for access in others:
         assert access.index == index
         assert access.bounds >= bounds
-    assert found.of("runs")
-    assert not found.sorts
+    assert others
+    assert not found.sorts or name in SORTS_FEW
 
 
 def test_a_held_removal_is_found_among_those_of_its_job_or_those_that_are_held(
@@ -659,3 +683,67 @@ def test_the_sightings_of_a_group_are_read_in_the_order_of_their_key(planner: Pl
     [access] = found.of("run_sightings")
     assert access.bounds == {"organization_id=", "group_id=", "job_id>"}
     assert not found.sorts
+
+
+# --- monitors -----------------------------------------------------------------------------------
+
+OF_JOB = {"group_id=", "job_id="}
+OF_ALERTS: dict[str, tuple[Statement, str, set[str]]] = {
+    "open ones of a job": (alerts._OPEN_OF_JOB, "alerts_open_of_job", OF_JOB),
+    "open ones of a group": (alerts._OPEN_OF_GROUP, "alerts_open_of_group", {"group_id="}),
+    "last of its kind": (alerts._LAST_MUTED, "alerts_of_job", OF_JOB),
+    "accepted": (alerts._ACCEPTED, "alerts_of_job", OF_JOB),
+    "interruptions": (alerts._INTERRUPTIONS, "alerts_of_job", OF_JOB),
+    "newest": (alerts._NEWEST, "alerts_of_job", OF_JOB),
+    "old ones": (alerts._DELETE_OLD, "alerts_of_job", OF_JOB),
+    "by its name": (alerts._FIND, "alerts_by_alert_id", {"alert_id=", "organization_id="}),
+    "state": (alerts._STATE, "alerts_by_alert_id", {"alert_id=", "organization_id="}),
+}
+
+
+@pytest.mark.parametrize("name", OF_ALERTS)
+def test_alerts_are_found_by_seeks(planner: Planner, name: str) -> None:
+    sql, index, bounds = OF_ALERTS[name]
+    found = planner.plan(sql)
+    [access] = found.of("alerts")
+    assert access.index == index
+    assert access.bounds >= bounds
+    assert not found.sorts
+
+
+@pytest.mark.parametrize("name", ["_UPDATE", "_CLOSE", "_BY_ID", "_MUTE", "_ACKNOWLEDGE"])
+def test_an_alert_is_changed_by_its_key(planner: Planner, name: str) -> None:
+    [access] = planner.plan(getattr(alerts, name)).of("alerts")
+    assert access.bounds & {"id=", "rowid="}
+
+
+@pytest.mark.parametrize("state", [None, "open", "closed"])
+@pytest.mark.parametrize("of", [0, 1, 2])
+def test_a_page_of_alerts_is_a_seek(planner: Planner, state: State | None, of: int) -> None:
+    """Closed alerts are most of them."""
+    found = planner.plan(alerts.page_statement(state, of))
+    [access] = found.of("alerts")
+    bounds = ({"organization_id="}, {"group_id="}, OF_JOB)[of]
+    assert access.bounds >= bounds
+    assert access.bounds & {"id<", "rowid<"}
+    assert not found.sorts
+
+
+def test_overdue_jobs_are_found_in_the_order_of_their_times(planner: Planner) -> None:
+    """The sweep of each process reads them at intervals."""
+    found = planner.plan(evaluation._DUE_JOBS)
+    [access] = found.of("jobs")
+    assert access.index == "jobs_due"
+    assert "run_due_at<" in access.bounds
+    assert not found.sorts
+
+
+def test_jobs_of_a_group_are_looked_at_again_by_a_seek(planner: Planner) -> None:
+    [access] = planner.plan(monitors_settings._LOOK_AGAIN).of("jobs")
+    assert "group_id=" in access.bounds
+
+
+def test_recent_jobs_are_found_among_the_last_runs_of_a_group(planner: Planner) -> None:
+    [access] = planner.plan(suggestions._RECENT_JOBS).of("runs")
+    assert access.index == "runs_of_group"
+    assert "group_id=" in access.bounds

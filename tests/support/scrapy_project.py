@@ -61,8 +61,7 @@ def create_project(folder: Path) -> Path:
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop_settings\n")
     (folder / "shop_settings.py").write_text(_SETTINGS)
     (folder / "shop_spider.py").write_text(_SPIDER)
-    for name in ("check_scrape.py", "daily.sh"):
-        shutil.copy(ROOT / "examples" / name, folder)
+    shutil.copy(ROOT / "examples" / "daily.sh", folder)
     return folder
 
 

@@ -18,16 +18,16 @@ import uvloop
 from gleanery.common.settings import Settings
 from gleanery.service.application import App, build_app
 from gleanery.service.foundation.blobs import open_blobs
+from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.foundation.security import tokens
 from gleanery.service.foundation.values import timestamps
-from gleanery.service.foundation.scheduling.fair_shares import FairThread
 from gleanery.service.maintenance import retention
-from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.maintenance.sweep import Reading, SweepClock
 from gleanery.service.processes.certificates import open_certificates
 from gleanery.service.processes.start import bound, prepare
 from gleanery.service.processes.worker import Worker
 from gleanery.service.resources.access import organizations
+from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.storage.database import Engine
 from gleanery.service.storage.engines import open_engine
 from tests.support.waiting import TIMEOUT_SECONDS

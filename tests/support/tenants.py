@@ -34,10 +34,12 @@ def unused_names() -> Names:
         "run": secrets.token_hex(16),
         "webhook": secrets.token_hex(16),
         "delivery": f"msg_{secrets.token_hex(16)}",
+        "alert": secrets.token_hex(16),
         "group number": 10**9,
         "review number": 10**9,
         "run number": 10**9,
         "delivery number": 10**9,
+        "alert number": 10**9,
         "job number": 10**9,
         "place": 2**51,
         "source": f"https://{tag}.example/file",
@@ -116,6 +118,7 @@ def create_one_of_everything(client: Client) -> Names:
     client.post(f"/v1/outputs/{group}", json=[changed, other])
     for status in ("approved", "rejected"):  # the approved view keeps a tombstone
         client.post(f"/v1/reviews/{group}", json={"job_id": "a second job", "status": status})
+    _create_alerts(client, names)
     started = client.post(f"/v1/runs/{group}", json={"job_id": job, "labels": {"a": "label"}})
     names["run"] = started.json()["run_id"]
     client.post(f"/v1/outputs/{group}", params={"run_id": names["run"]}, json=[changed])
@@ -126,6 +129,20 @@ def create_one_of_everything(client: Client) -> Names:
     first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
     names["job number"] = first_job["metadata"]["next_cursor"]
     return names
+
+
+def _create_alerts(client: Client, names: Names) -> None:
+    """Creates two alerts of a job: one run fails, and the next one sends nothing."""
+    group = names["group"]
+    wanted = [{"kind": "failed_run"}, {"kind": "few_outputs", "minimum": 1}]
+    client.put(f"/v1/monitors/{group}", json=wanted)
+    for status in ("failed", "partial"):
+        run = client.post(f"/v1/runs/{group}", json={"job_id": names["job"]}).json()
+        path = f"/v1/runs/{group}/{run['run_id']}/finish"
+        client.post(path, json={"status": status})
+    newest = client.get("/v1/alerts", params={"limit": 1}).json()
+    [alert] = newest["alerts"]
+    names["alert"], names["alert number"] = alert["alert_id"], newest["metadata"]["next_cursor"]
 
 
 def _create_webhook(client: Client, names: Names) -> None:

@@ -15,11 +15,8 @@ from click.exceptions import NoArgsIsHelpError
 from gleanery.cli.commands import DATA_COMMANDS, INTERRUPTED, LazyCommands, MissingService
 from gleanery.cli.usage import check_arguments, explain
 from gleanery.common.errors import ExplainedError, SettingsError
-from gleanery.common.settings import (
-    environment_warnings,
-    kubernetes_variables,
-    reject_empty_variables,
-)
+from gleanery.common.kubernetes import kubernetes_variables
+from gleanery.common.settings import environment_warnings, reject_empty_variables
 from gleanery.common.version import __version__
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending

@@ -58,6 +58,16 @@ DATA_COMMANDS = {
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."
     ),
+    "check": Row(
+        "alerts",
+        "Exit with 1 if a group or a job has open alerts, and print a sentence for each.",
+    ),
+    "alerts": Row(
+        "alerts", "List, show, acknowledge, mute and accept alerts about the runs of jobs."
+    ),
+    "monitors": Row(
+        "monitors", "Show, set and suggest the rules that the runs of a group must keep."
+    ),
     "webhooks": Row(
         "webhooks", "Create, list, change, test and delete webhooks, and show their deliveries."
     ),

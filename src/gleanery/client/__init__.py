@@ -51,8 +51,6 @@ if TYPE_CHECKING:
         Creation,
         DeletedOutput,
         Deletion,
-        Delivery,
-        DeliveryAttempt,
         Drift,
         ExportLink,
         FieldChange,
@@ -74,8 +72,14 @@ if TYPE_CHECKING:
         StoredFile,
         Update,
         Version,
-        Webhook,
-        WebhookWithSecret,
+    )
+    from gleanery.client.monitor_models import (
+        Alert,
+        AlertFacts,
+        AlertField,
+        Rule,
+        RulePreview,
+        SuggestedRule,
     )
     from gleanery.client.pages import RecordList
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
@@ -91,6 +95,12 @@ if TYPE_CHECKING:
         WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
+    from gleanery.client.webhook_models import (
+        Delivery,
+        DeliveryAttempt,
+        Webhook,
+        WebhookWithSecret,
+    )
     from gleanery.client.webhooks import WebhookEvent
     from gleanery.tables import ExportError, ExportFailed, ExportReport, InvalidExport
 
@@ -136,8 +146,6 @@ _MODULES = {
         "Creation",
         "DeletedOutput",
         "Deletion",
-        "Delivery",
-        "DeliveryAttempt",
         "Drift",
         "ExportLink",
         "FieldChange",
@@ -159,8 +167,14 @@ _MODULES = {
         "StoredFile",
         "Update",
         "Version",
-        "Webhook",
-        "WebhookWithSecret",
+    ],
+    "gleanery.client.monitor_models": [
+        "Alert",
+        "AlertFacts",
+        "AlertField",
+        "Rule",
+        "RulePreview",
+        "SuggestedRule",
     ],
     "gleanery.client.pages": ["RecordList"],
     "gleanery.client.pushes": ["ItemError", "PushFailed", "PushReport"],
@@ -176,11 +190,20 @@ _MODULES = {
         "WriteCounts",
     ],
     "gleanery.client.sync": ["SyncBatch", "SyncState"],
+    "gleanery.client.webhook_models": [
+        "Delivery",
+        "DeliveryAttempt",
+        "Webhook",
+        "WebhookWithSecret",
+    ],
     "gleanery.client.webhooks": ["WebhookEvent"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Alert",
+    "AlertFacts",
+    "AlertField",
     "ApiError",
     "AsyncChangePager",
     "AsyncClient",
@@ -243,6 +266,8 @@ __all__ = [
     "Review",
     "ReviewDetails",
     "ReviewSample",
+    "Rule",
+    "RulePreview",
     "Run",
     "RunCounts",
     "RunFields",
@@ -255,6 +280,7 @@ __all__ = [
     "StoredCookie",
     "StoredEntry",
     "StoredFile",
+    "SuggestedRule",
     "SyncBatch",
     "SyncState",
     "TimedOut",

@@ -12,7 +12,9 @@ from gleanery.client.responses import Response, decode, next_cursor
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from gleanery.client.models import Change, Delivery, Output, RunRecord, Version
+    from gleanery.client.models import Change, Output, RunRecord, Version
+    from gleanery.client.monitor_models import Alert
+    from gleanery.client.webhook_models import Delivery
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -104,16 +106,32 @@ class DeliveryPages:
     """Pages of deliveries."""
 
     def read(self, response: Response) -> Page[Delivery]:
-        from gleanery.client.models import DeliveryPage
+        from gleanery.client.webhook_models import DeliveryPage
 
         page = decode(response, DeliveryPage)
         return Page(page.deliveries, page.metadata.next_cursor)
 
     def read_raw(self, response: Response) -> Page[Raw]:
-        from gleanery.client.models import RawDeliveryPage
+        from gleanery.client.webhook_models import RawDeliveryPage
 
         page = decode(response, RawDeliveryPage)
         return Page(page.deliveries, page.metadata.next_cursor)
+
+
+class AlertPages:
+    """Pages of alerts."""
+
+    def read(self, response: Response) -> Page[Alert]:
+        from gleanery.client.monitor_models import AlertPage
+
+        page = decode(response, AlertPage)
+        return Page(page.alerts, page.metadata.next_cursor)
+
+    def read_raw(self, response: Response) -> Page[Raw]:
+        from gleanery.client.monitor_models import RawAlertPage
+
+        page = decode(response, RawAlertPage)
+        return Page(page.alerts, page.metadata.next_cursor)
 
 
 class ChangePages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Literal, TypedDict
 from urllib.parse import quote, urlencode
@@ -75,7 +75,11 @@ class Request:
 
 
 def json_request(
-    method: str, path: str, value: Mapping[str, object], *, has_idempotency_key: bool = False
+    method: str,
+    path: str,
+    value: Mapping[str, object] | Sequence[object],
+    *,
+    has_idempotency_key: bool = False,
 ) -> Request:
     """Return a request with a JSON body.
 

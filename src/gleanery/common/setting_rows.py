@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 from urllib.parse import parse_qs, urlsplit
 
 from gleanery.common.errors import SettingsError
+from gleanery.common.mail_addresses import is_mail_address, is_server
 
 T = TypeVar("T")
 
@@ -158,6 +159,8 @@ TARGETS = Check(
     lambda targets: all(map(_is_target, targets)),
     "the name of a host, an address, or a network such as 10.1.0.0/16 without other bits",
 )
+MAIL_SERVER = Check(is_server, "the name or address of a host, or HOST:PORT")
+MAIL_ADDRESS = Check(is_mail_address, "an e-mail address such as gleanery@example.com")
 BASE_URL = Check(_is_base_url, "an http or https URL in ASCII, without query and fragment")
 ENDPOINT_URL = Check(_is_endpoint_url, "an http or https URL in ASCII, without path and query")
 ORIGINS = Check(

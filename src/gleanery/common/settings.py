@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
@@ -16,12 +15,16 @@ from typing import get_type_hints
 
 from gleanery.common import suggestions
 from gleanery.common.errors import SettingsError
+from gleanery.common.kubernetes import VARIABLE_PREFIX, kubernetes_variables, names_of
+from gleanery.common.mail_addresses import split_server
 from gleanery.common.setting_rows import (
     BASE_URL,
     BLOBS_LOCATION,
     ENDPOINT_URL,
     FILE,
     FOLDER,
+    MAIL_ADDRESS,
+    MAIL_SERVER,
     NOT_NEGATIVE,
     ORIGINS,
     POSITIVE,
@@ -152,6 +155,36 @@ class Settings:
         default_text="none: only public addresses, with https",
     )
 
+    # E-mail
+    smtp_server: str | None = setting(
+        None,
+        "Mail server that sends the e-mail of webhooks, as HOST or HOST:PORT. Without a port it is "
+        "465 with --smtp-tls tls, else 587.",
+        MAIL_SERVER,
+        default_text="none: webhooks cannot have the format email",
+    )
+    smtp_sender: str | None = setting(
+        None,
+        "Address from which e-mail comes.",
+        MAIL_ADDRESS,
+        default_text="none; required with `--smtp-server`",
+    )
+    smtp_tls: str = setting(
+        "starttls",
+        "Encryption of the connection to the mail server: starttls after its beginning, tls from "
+        "the beginning, or none. The certificate is verified.",
+        one_of("starttls", "tls", "none"),
+    )
+    smtp_username: str | None = setting(
+        None, "User name for the mail server.", default_text="none: no login"
+    )
+    smtp_password: str | None = setting(
+        None,
+        "Password for the mail server. There is no option, because the process list would show it.",
+        default_text="none",
+        has_option=False,
+    )
+
     # Connections
     max_connections: int = setting(
         2000,
@@ -278,6 +311,12 @@ class Settings:
         "Organizations with separate usage metrics in each worker; the others are summed up.",
         between(0, 100),
     )
+    metrics_groups: int = setting(
+        0,
+        "Groups whose jobs have metrics, those with the most complete runs. Anybody who reaches "
+        "/metrics sees the names of these groups and jobs.",
+        between(0, 100),
+    )
 
     @cached_property
     def address(self) -> str:
@@ -372,6 +411,20 @@ class Settings:
             yield "--blobs-public-url needs --blobs with s3://bucket/prefix"
         if self.rate_limit_storage is not None and self.rate_limit is None:
             yield "--rate-limit-storage needs --rate-limit"
+        yield from self._mail_conflicts()
+
+    def _mail_conflicts(self) -> Iterator[str]:
+        has_login = self.smtp_username is not None
+        if (self.smtp_server is None) != (self.smtp_sender is None):
+            yield "--smtp-server and --smtp-sender go together: give both or neither"
+        if has_login != (self.smtp_password is not None):
+            yield "--smtp-username and GLEANERY_SMTP_PASSWORD go together: give both or neither"
+        if not has_login:
+            return
+        if self.smtp_server is None:
+            yield "--smtp-username needs --smtp-server"
+        elif self.smtp_tls == "none" and not _is_loopback(split_server(self.smtp_server)[0]):
+            yield "--smtp-tls none would expose the password of the mail server"
 
 
 def _is_loopback(host: str) -> bool:
@@ -394,19 +447,8 @@ def table() -> tuple[Setting, ...]:
 
 # --- other variables ----------------------------------------------------------------------------
 
-_PREFIX = "GLEANERY_"
 _CLIENT_VARIABLES = frozenset({"GROUP", "JOB", "RUN_ID", "SESSION_FILE", "TOKEN", "URL"})
 _DEVELOPMENT_PREFIXES = ("BENCH_", "FAULT_", "FUZZ_", "SLOW_")
-# For each service of a namespace, Kubernetes gives every pod variables with the service's name.
-_KUBERNETES_NAME = re.compile(
-    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
-)
-_KUBERNETES_PORT = re.compile(r"(\w+_)?PORT=(tcp|udp|sctp)://.*")
-
-
-def kubernetes_variables(environment: Mapping[str, str]) -> list[str]:
-    """List the variables that Kubernetes sets for a service with the name gleanery."""
-    return [f"{_PREFIX}{name}" for name in _names(environment) if _is_kubernetes(name, environment)]
 
 
 def reject_empty_variables(environment: Mapping[str, str], options: Iterable[str] = ()) -> None:
@@ -426,13 +468,13 @@ def environment_warnings(environment: Mapping[str, str], options: Iterable[str] 
     ``options`` are the variables of command-line options that are not settings.
     """
     variables = {*(row.variable for row in table()), *options}
-    known = {name.removeprefix(_PREFIX) for name in variables} | _CLIENT_VARIABLES
+    known = {name.removeprefix(VARIABLE_PREFIX) for name in variables} | _CLIENT_VARIABLES
     foreign = kubernetes_variables(environment)
     warnings = [
         _unknown_variable(name, known)
-        for name in _names(environment)
+        for name in names_of(environment)
         if name not in known
-        and f"{_PREFIX}{name}" not in foreign
+        and f"{VARIABLE_PREFIX}{name}" not in foreign
         and not name.startswith(_DEVELOPMENT_PREFIXES)
     ]
     if foreign:
@@ -444,17 +486,8 @@ def environment_warnings(environment: Mapping[str, str], options: Iterable[str] 
     return warnings
 
 
-def _names(environment: Mapping[str, str]) -> list[str]:
-    return sorted(name.removeprefix(_PREFIX) for name in environment if name.startswith(_PREFIX))
-
-
-def _is_kubernetes(name: str, environment: Mapping[str, str]) -> bool:
-    value = environment[f"{_PREFIX}{name}"]
-    return bool(_KUBERNETES_NAME.fullmatch(name) or _KUBERNETES_PORT.fullmatch(f"{name}={value}"))
-
-
 def _unknown_variable(name: str, known: Collection[str]) -> str:
     similar = suggestions.closest(name, known)
     if similar is not None:
-        return f"unknown variable {_PREFIX}{name}; did you mean {_PREFIX}{similar}?"
-    return f"unknown variable {_PREFIX}{name}; gleanery serve --help lists the variables"
+        return f"unknown variable {VARIABLE_PREFIX}{name}; did you mean {VARIABLE_PREFIX}{similar}?"
+    return f"unknown variable {VARIABLE_PREFIX}{name}; gleanery serve --help lists the variables"

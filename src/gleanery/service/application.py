@@ -22,6 +22,7 @@ from gleanery.service.foundation.observability import logs, telemetry
 from gleanery.service.foundation.observability.metrics import (
     EXPIRED_RECORDS,
     EXPIRING_RECORDS,
+    OPEN_ALERTS,
     SharedCounters,
 )
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
@@ -42,6 +43,7 @@ from gleanery.service.resources.files.links import FileLinks
 from gleanery.service.resources.groups import operations as groups
 from gleanery.service.resources.monitors import operations as monitors
 from gleanery.service.resources.monitors.evaluation import Monitors
+from gleanery.service.resources.monitors.metrics import JobMetrics
 from gleanery.service.resources.outputs import operations as outputs
 from gleanery.service.resources.outputs.large_batches import LargeBatches
 from gleanery.service.resources.reviews import operations as reviews
@@ -139,7 +141,7 @@ def build_app(
         rate_limiter=_create_rate_limiter(settings),
         resources={
             Description: Description(RESOURCES, settings),
-            Dispatcher: Dispatcher(database, vault, targets, settings.address, clock),
+            Dispatcher: Dispatcher(database, vault, targets, settings, clock),
             FileLinks: FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
             LargeBatches: LargeBatches(),
             ReadAuditor: ReadAuditor(),
@@ -152,6 +154,7 @@ def build_app(
             TokenUse: token_use,
         },
     )
+    job_metrics = JobMetrics(database, services.telemetry.jobs, settings.metrics_groups, clock)
     sweep = Sweep(
         database,
         blobs,
@@ -159,6 +162,7 @@ def build_app(
         vault,
         token_use,
         UsageStore(database, services.telemetry.usage, clock),
+        job_metrics,
         settings,
         clock,
         sweep_clock(database, clock),
@@ -203,6 +207,7 @@ class App:
         observe_service(self.metrics, services, self.registry)
         self.metrics.observe(EXPIRED_RECORDS, lambda: sweep.session_records.expired)
         self.metrics.observe(EXPIRING_RECORDS, lambda: sweep.session_records.expiring)
+        self.metrics.observe(OPEN_ALERTS, lambda: sweep.job_metrics.open_alerts)
         self.unsent_bytes = services.capacity.unsent_bytes
         """The bytes of responses in memory. The server returns the memory to the system."""
         self._sweep = sweep

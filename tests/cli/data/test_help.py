@@ -78,7 +78,7 @@ def test_the_help_imports_no_library_that_takes_long(name: str) -> None:
 def check_example(example: str, path: list[str], command: Any) -> None:
     """Parses the example as the command does. A wrong option raises an error."""
     [line] = [part for part in re.split(r"\s*\|\s*", example) if part.startswith("gleanery ")]
-    words = shlex.split(line.partition(" > ")[0])
+    words = shlex.split(re.split(" [<>] ", line)[0])
     assert words[1 : 1 + len(path)] == path
     context = Context(command, info_name=path[-1])
     command.parse_args(context, words[1 + len(path) :])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.cli.data import webhooks
+from gleanery.cli.data import webhook_deliveries
 from gleanery.client.webhooks import verify
 from tests.cli.data.conftest import CommandLine
 from tests.support.faulty_server import CLOSE, faulty_server, respond
@@ -140,7 +140,7 @@ def test_settings_are_changed_one_by_one(gleanery: CommandLine) -> None:
         ((), "Give a setting to change"),
         (("--reset", "url"), "--reset must be groups, description, format or headers"),
         (("--reset", "groups", "--group", "a"), "--reset groups contradicts another option"),
-        (("--format", "morse"), "--format must be standard, slack, discord or teams"),
+        (("--format", "morse"), "--format must be standard, slack, discord, teams or email"),
         (("--reset", "headers", "--header", "a: b"), "--reset headers contradicts another"),
         (("--header", "X-Api-Key"), "--header needs NAME:VALUE"),
         (("--header", ": b"), "--header needs NAME:VALUE"),
@@ -338,7 +338,7 @@ def test_a_test_without_a_connection_says_so(gleanery: CommandLine) -> None:
 def test_a_test_does_not_wait_without_an_end(
     gleanery: CommandLine, hook: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(webhook_deliveries, "WAIT_SECONDS", 1.0)
     released = threading.Event()
     hook.answer("/", Answer(until=released))
     webhook_id = create(gleanery, hook.url())["id"]
@@ -357,7 +357,7 @@ def test_deliveries_are_listed(gleanery: CommandLine, hook: Receiver) -> None:
     hook.answer("/", FAIL)  # until the end: the event that fails goes on waiting
     assert gleanery("webhooks", "test", webhook_id).returncode == 1
     title, newest, accepted = run(gleanery, "deliveries", webhook_id).splitlines()
-    assert title.split() == [*webhooks._DELIVERY_COLUMNS]
+    assert title.split() == [*webhook_deliveries.DELIVERY_COLUMNS]
     assert re.search(r"test +waiting +\d+ +the response has the status 500", newest)
     assert re.search(r"test +delivered +1 +status 200 after \d+ ms", accepted)
     found = delivered(gleanery, webhook_id)

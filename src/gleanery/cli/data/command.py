@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Annotated, Any
@@ -87,9 +88,10 @@ _OPTION_OF_MEMBER = {
     "groups": "--group",
     "description": "--description",
     "headers": "--header",
+    "muted_until": "--until",
 }
 """Options of commands for members and parameters of a request."""
-_NAMED_BY_MESSAGE = {"decision", "webhook_id", "delivery_id"}
+_NAMED_BY_MESSAGE = {"decision", "webhook_id", "delivery_id", "alert_id", "normal"}
 """Members and parameters whose messages say what they are about."""
 _PARAMETER = re.compile(rf"\bgive ({'|'.join(_OPTIONS)})(?!\w)")
 _MAX_SHOWN = 60  # characters of a value
@@ -243,6 +245,8 @@ def _advice(error: Exception) -> str | None:
         return "The command gleanery webhooks list lists them."
     if isinstance(error, NotFound) and _is_about(error, "delivery_id"):
         return "The command gleanery webhooks deliveries lists them."
+    if isinstance(error, NotFound) and _is_about(error, "alert_id"):
+        return "The command gleanery alerts list lists them."
     if isinstance(error, NotFound) and _is_about_route(error):
         return "Check the address of the service."
     return next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
@@ -258,8 +262,33 @@ def is_about_group(error: NotFound) -> bool:
     return _is_about(error, "group_id")
 
 
+def is_about_job(error: NotFound) -> bool:
+    """Return True if the group does not have the job of the request."""
+    return _is_about(error, "job_id")
+
+
 def _is_about(error: NotFound, parameter: str) -> bool:
-    return any(detail.loc == ("path", parameter) for detail in error.detail)
+    places = ("path", parameter), ("query", parameter)
+    return any(detail.loc in places for detail in error.detail)
+
+
+@contextmanager
+def uncertain(advice: str) -> Iterator[None]:
+    """Add advice to an error after which the service may have executed the request."""
+    try:
+        yield
+    except ClientError as error:
+        if _is_rejection(error):
+            raise
+        failure = to_failure(error)
+        raise CommandFailed(join_sentences(str(failure), advice), failure.status) from None
+
+
+def _is_rejection(error: ClientError) -> bool:
+    """Return True if the service has surely not executed the request."""
+    if isinstance(error, ConnectionFailed | TimedOut):
+        return not error.was_connected
+    return isinstance(error, ApiError) and error.status < 500
 
 
 # --- output -------------------------------------------------------------------------------------
@@ -292,6 +321,11 @@ def shorten(value: Any) -> str:
 def show_date(date: datetime | None) -> str:
     """Return a date for people, in UTC."""
     return "" if date is None else date.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def is_narrow(width: int) -> bool:
+    """Return True if a table of this width is not readable. A pipe takes lines of any length."""
+    return sys.stdout.isatty() and shutil.get_terminal_size().columns < width
 
 
 def print_rows(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from gleanery.cli.data.command import UserError, data_command, is_about_group
+from gleanery.cli.data.command import UserError, data_command, is_about_group, is_about_job
 from gleanery.cli.data.progress import Progress
 from gleanery.cli.declaration import Argument, CommandGroup, Option
 from gleanery.cli.terminal import printable
@@ -131,10 +132,30 @@ def _hint(client: Client, group: str) -> str:
         names = [known.group_id for known in client.groups(page_size=1000, limit=1000)]
     except ClientError:
         names = []
-    similar = suggestions.closest(group, names)
+    return _advise(group, names, "gleanery groups")
+
+
+def _advise(name: str, known: list[str], command: str) -> str:
+    similar = suggestions.closest(name, known)
     if similar is not None:
-        return f"; did you mean {similar}? The command gleanery groups lists them."
-    return ": the command gleanery groups lists them"
+        return f"; did you mean {similar}? The command {command} lists them."
+    return f": the command {command} lists them"
+
+
+@contextmanager
+def known_job(client: Client, group: str, job: str | None) -> Iterator[None]:
+    """Name the most similar job if the group does not have the job."""
+    try:
+        yield
+    except NotFound as error:
+        if job is None or not is_about_job(error):
+            raise
+        try:
+            names = [known.job_id for known in client.group(group).jobs]
+        except ClientError:  # the token may not read the group
+            names = []
+        command = shlex.join(["gleanery", "groups", group])
+        raise UserError(f"The group has no such job{_advise(job, names, command)}") from None
 
 
 @contextmanager

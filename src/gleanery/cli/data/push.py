@@ -43,6 +43,7 @@ from gleanery.client.runs import describe_error, describe_skipped, run_of_enviro
 
 if TYPE_CHECKING:
     from gleanery.client import Client
+    from gleanery.client.models import FinalRunStatus
 
 app = CommandGroup()
 
@@ -58,7 +59,7 @@ _RUN = ("query", "run_id")  # place of an error of the service
     examples=(
         "gleanery push shop-prices items.jsonl --job shop.example",
         "gleanery push shop-prices items.csv.gz --job shop.example --key-field sku",
-        "gleanery push shop-prices items.jsonl --job shop.example --complete",
+        "gleanery push shop-prices items.jsonl --job shop.example --complete --min-items 290",
         "scraper | gleanery push shop-prices --job shop.example --on-error skip",
     ),
 )
@@ -120,6 +121,16 @@ def push(
         ),
     ] = None,
     labels: Labels = None,
+    min_items: Annotated[
+        int | None,
+        Option(
+            "--min-items",
+            metavar="N",
+            min=1,
+            help="Exit with 1 if fewer items are stored. A run that the command starts is failed "
+            "then, so that nothing is missing.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     url: Url = None,
@@ -133,7 +144,7 @@ def push(
 
     With --complete, the command starts a run of the job and finishes it: as complete, as partial
     if items were left out, or as failed. An empty file is an empty run. Without --complete, it is
-    recorded as a partial one.
+    recorded as a partial one. With --min-items, a run with fewer items is failed.
     """
     file = _require_input(file, token_file)
     format_ = format_ or detect_format(file)  # type: ignore[assignment]
@@ -157,7 +168,7 @@ def push(
         Progress("Pushed", "item", total_bytes=source.size, is_quiet=quiet) as progress,
         open_client(url, token_file, progress) as client,
     ):
-        work = _Push(client, group, source, str(format_), skip, progress)
+        work = _Push(client, group, source, str(format_), skip, progress, min_items or 0)
         try:
             if complete:
                 work.run_complete(str(job), parse_labels(labels), options)
@@ -169,6 +180,7 @@ def push(
             if as_json:
                 print_json(work.result())
         work.summarize()
+        work.require_items()
 
 
 def _check_complete(
@@ -217,6 +229,7 @@ class _Push:
         format_: str,
         skip: int,
         progress: Progress,
+        min_items: int,
     ) -> None:
         self._client = client
         self._group = group
@@ -224,6 +237,9 @@ class _Push:
         self._format = format_
         self._skip = skip
         self._progress = progress
+        self._min_items = min_items
+        self._left_out = 0
+        """Items before those of this push, without blank lines. An earlier push has stored them."""
         self._report = PushReport()
         self._errors: list[dict[str, Any]] = []
         self._run: StartedRun | None = None
@@ -231,10 +247,14 @@ class _Push:
         """Why the push has failed, without what is stored."""
 
     @property
+    def _stored(self) -> int:
+        """Number of items that are stored. The report counts blank lines as items."""
+        return self._report.created + self._report.updated + self._report.unchanged
+
+    @property
     def _has_items(self) -> bool:
-        """Return True if there was an item so far. The report counts blank lines as items."""
-        report = self._report
-        return bool(report.created + report.updated + report.unchanged + report.skipped)
+        """Return True if there was an item so far."""
+        return bool(self._stored + self._report.skipped)
 
     @property
     def _is_pipe(self) -> bool:
@@ -248,11 +268,16 @@ class _Push:
     def record_if_empty(self, job: str) -> None:
         """Record a run of a push without an item, so that it leaves a trace.
 
-        It is partial: nobody has said that the job has no outputs any more.
+        It is partial: nobody has said that the job has no outputs any more. It is failed if there
+        must be items.
         """
         if not self._has_items:
             self._run = StartedRun(self._client, self._group, job, None)
-            self._run.finish("partial", "There was no item to push")
+            shortage = self._describe_shortage()
+            if shortage is None:
+                self._run.finish("partial", "There was no item to push")
+            else:
+                self._run.finish("failed", shortage)
 
     def run_complete(
         self, job: str, labels: dict[str, str] | None, options: dict[str, Any]
@@ -268,20 +293,37 @@ class _Push:
             except BaseException as error:
                 self._fail_run(run, self._reason or describe_error(error))
                 raise
+            status, reason = self._outcome()
             try:
-                self._finish_run(run)
+                run.finish(status, reason)
             except Stopped as stop:
                 message = "interrupted. All items are stored, but the run is not finished."
-                advice = run.advise("partial" if self._report.skipped else "complete")
-                raise CommandFailed(f"{message} {advice}", stop.status) from None
+                raise CommandFailed(f"{message} {run.advise(status)}", stop.status) from None
 
-    def _finish_run(self, run: StartedRun) -> None:
-        """Finish a run whose items are stored. The outputs of invalid items are not missing."""
-        skipped = self._report.skipped
-        if skipped:
-            run.finish("partial", describe_skipped(skipped))
-        else:
-            run.finish("complete")
+    def _outcome(self) -> tuple[FinalRunStatus, str | None]:
+        """Return how a run ends whose items are stored, and why.
+
+        The outputs of invalid items are not missing. If items are too few, none is missing.
+        """
+        shortage, skipped = self._describe_shortage(), self._report.skipped
+        if shortage is not None:
+            return "failed", shortage
+        return ("partial", describe_skipped(skipped)) if skipped else ("complete", None)
+
+    def _describe_shortage(self) -> str | None:
+        """Return what is wrong if there are fewer items than expected."""
+        count, expected = self._left_out + self._stored, self._min_items
+        if count >= expected:
+            return None
+        verb = "is" if expected == 1 else "are"
+        items = "item" if count == 1 else "items"
+        return f"only {count:,} {items}, at least {expected:,} {verb} expected"
+
+    def require_items(self) -> None:
+        """Raise CommandFailed if there are fewer items than expected."""
+        shortage = self._describe_shortage()
+        if shortage is not None:
+            raise CommandFailed(shortage)
 
     def _fail_run(self, run: StartedRun, reason: str) -> None:
         note = self._progress.note
@@ -328,6 +370,7 @@ class _Push:
             if index >= self._skip:
                 yield item
             else:
+                self._left_out += not isinstance(item, bytes) or bool(item.strip())
                 self._items.forget_before(index + 1)
 
     def _show(self, report: PushReport) -> None:
@@ -338,9 +381,8 @@ class _Push:
             self._errors.append({**number, "loc": error.loc, "msg": error.msg})
         self._report = report
         self._items.forget_before(self._skip + report.items)
-        stored = report.created + report.updated + report.unchanged
         self._progress.advance(
-            stored - self._progress.items, self._source.position - self._progress.bytes
+            self._stored - self._progress.items, self._source.position - self._progress.bytes
         )
 
     def _describe(self, error: ItemError) -> str:

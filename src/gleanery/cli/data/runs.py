@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,6 +14,7 @@ from gleanery.cli.data.command import (
     CommandFailed,
     data_command,
     epilog,
+    is_narrow,
     print_json,
     print_json_array,
     print_rows,
@@ -185,15 +184,10 @@ def list_runs(
         empty = "There is no such run: gleanery run list GROUP lists all."
         if job is None and status is None:
             empty = "There is no run: gleanery push adds one."
-        if _is_narrow():
+        if is_narrow(_TABLE_WIDTH):
             _print_blocks(found, empty)
         else:
             print_rows(_COLUMNS, map(_row, found), empty, unbroken=_UNBROKEN)
-
-
-def _is_narrow() -> bool:
-    """Return True if the table would not be readable. A pipe takes lines of any length."""
-    return sys.stdout.isatty() and shutil.get_terminal_size().columns < _TABLE_WIDTH
 
 
 def _print_blocks(runs: Iterable[RunRecord], empty: str) -> None:

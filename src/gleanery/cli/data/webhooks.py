@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
@@ -17,21 +13,26 @@ from gleanery.cli.data.command import (
     UserError,
     data_command,
     epilog,
-    join_sentences,
     print_json,
     print_json_array,
     print_rows,
-    shorten,
     show_date,
-    to_failure,
+    uncertain,
 )
 from gleanery.cli.data.connection import TokenFile, Url, open_client
+from gleanery.cli.data.webhook_deliveries import (
+    DELIVERY_COLUMNS,
+    delivery_row,
+    describe_failure,
+    describe_result,
+    wait_for_attempt,
+)
+from gleanery.cli.data.webhook_headers import merge_headers, parse_headers
 from gleanery.cli.declaration import Argument, CommandGroup, Option
 from gleanery.cli.terminal import printable
-from gleanery.client.errors import ApiError, ClientError, ConnectionFailed, TimedOut
 
 if TYPE_CHECKING:
-    from gleanery.client import Client, Delivery, Webhook, WebhookWithSecret
+    from gleanery.client import Client, Webhook, WebhookWithSecret
 
 app = CommandGroup()
 webhooks_app = CommandGroup(
@@ -46,15 +47,10 @@ webhooks_app = CommandGroup(
 app.add_command(webhooks_app, "webhooks")
 
 _COLUMNS = ("Webhook", "Status", "Format", "Events", "Groups", "URL", "Description")
-_DELIVERY_COLUMNS = ("Date", "Event", "Group", "Status", "Attempts", "Result", "Next", "Delivery")
-_WAIT_SECONDS = 20.0
-"""Longest wait for the result of a test. An attempt takes at most 15 seconds."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0  # seconds between two looks at the result
-_LOOKED_AT = 100  # deliveries
 _RESETTABLE = ("groups", "description", "format", "headers")
 _STORE = "Store the secret now: it is not shown again. Receivers verify signatures with it."
 
-FormatName = Literal["standard", "slack", "discord", "teams"]
+FormatName = Literal["standard", "slack", "discord", "teams", "email"]
 StatusName = Literal["waiting", "delivered", "failed"]
 
 WebhookId = Annotated[
@@ -62,7 +58,10 @@ WebhookId = Annotated[
 ]
 _EVENT_HELP = "Event that the address gets. Repeat it for more."
 _GROUP_HELP = "Only events of this group. Repeat it for more. Default: of all groups."
-_FORMAT_HELP = "standard: the event as JSON. The others are short messages for a chat."
+_FORMAT_HELP = (
+    "standard: the event as JSON. email: a message to the addresses of a URL with mailto:. "
+    "The others are short messages for a chat."
+)
 _DESCRIPTION_HELP = "What the webhook is for, for people."
 _HEADER_HELP = "Header that each request to the address has. Repeat it for more."
 HeaderFile = Annotated[
@@ -86,13 +85,17 @@ HeaderFile = Annotated[
         "gleanery webhooks create https://receiver.example/hook --event run.finished",
         "gleanery webhooks create https://a.example/ --event outputs.changed --group shop-prices",
         "gleanery webhooks create https://chat.example/x --event run.finished --format slack",
+        "gleanery webhooks create mailto:ops@example.com --event alert.opened --format email",
         "gleanery webhooks create https://b.example/ --event run.finished --header-file b.txt",
     ),
 )
 def create(
     target: Annotated[
         str,
-        Argument(metavar="URL", help="Address that gets the events, with https."),
+        Argument(
+            metavar="URL",
+            help="Address that gets the events, with https; or mailto: with addresses of e-mail.",
+        ),
     ],
     events: Annotated[list[str], Option("--event", metavar="EVENT", help=_EVENT_HELP)],
     groups: Annotated[
@@ -113,18 +116,18 @@ def create(
     """Let an address get events, and print the secret that verifies their signatures.
 
     The secret is printed once. Events: outputs.changed, run.finished, review.created,
-    delivery.failed and webhook.disabled. The events alert.opened, alert.closed and session.invalid
-    are reserved, and not sent yet. The values of headers are never shown. The token needs the
-    scope webhooks:write.
+    alert.opened, alert.closed, delivery.failed and webhook.disabled. The event session.invalid is
+    reserved, and not sent yet. The values of headers are never shown. The token needs the scope
+    webhooks:write.
     """
-    parsed = _parse_headers(headers, header_file, token_file)
+    parsed = parse_headers(headers, header_file, token_file)
     if empty := [name for name, value in parsed.items() if not value]:
         raise UserError(f"--header needs a value for {empty[0]}")
     advice = (
         "The webhook may have been created: gleanery webhooks list shows it. Nobody has seen its "
         "secret, so delete it."
     )
-    with open_client(url, token_file) as client, _uncertain(advice):
+    with open_client(url, token_file) as client, uncertain(advice):
         created = client.create_webhook(
             target, events, groups or None, description, format_, parsed or None
         )
@@ -136,52 +139,9 @@ def create(
     click.echo(f"Next, test it: gleanery webhooks test {printable(created.id)}", err=True)
 
 
-def _parse_headers(
-    texts: Sequence[str] | None, file: str | None, token_file: str | None
-) -> dict[str, str]:
-    """Return the headers of the options and of the file. Messages never contain a value."""
-    lines = [*(texts or ())]
-    if file is not None:
-        if file == token_file == "-":
-            raise UserError("--header-file and --token-file cannot both be standard input")
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        try:
-            lines += [line for line in content.decode().splitlines() if line.strip()]
-        except UnicodeDecodeError:
-            raise UserError("--header-file must be text: one header per line") from None
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = (part.strip() for part in line.partition(":"))
-        if not name or not colon:
-            raise UserError("--header needs NAME:VALUE, such as 'X-Api-Key: abc'")
-        if name.lower() in map(str.lower, headers):
-            raise UserError(f"--header has the name {name} twice: give it once")
-        headers[name] = value
-    return headers
-
-
 def _print_secret(webhook: WebhookWithSecret) -> None:
     click.echo(printable(f"Secret: {webhook.secret}"))
     click.echo(_STORE, err=True)
-
-
-@contextmanager
-def _uncertain(advice: str) -> Iterator[None]:
-    """Add advice to an error after which the service may have executed the request."""
-    try:
-        yield
-    except ClientError as error:
-        if _is_rejection(error):
-            raise
-        failure = to_failure(error)
-        raise CommandFailed(join_sentences(str(failure), advice), failure.status) from None
-
-
-def _is_rejection(error: ClientError) -> bool:
-    """Return True if the service has surely not executed the request."""
-    if isinstance(error, ConnectionFailed | TimedOut):
-        return not error.was_connected
-    return isinstance(error, ApiError) and error.status < 500
 
 
 @data_command(
@@ -253,26 +213,19 @@ def set_(
         "groups": groups or None,
         "description": description,
         "format": format_,
-        "headers": _parse_headers(headers, header_file, token_file) or None,
+        "headers": parse_headers(headers, header_file, token_file) or None,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     _check_changes(changes, reset or [])
     with open_client(url, token_file) as client:
         before = client.get_webhook(webhook_id)
         if "headers" in changes:
-            changes["headers"] = _merge_headers(before.headers, changes["headers"])
+            changes["headers"] = merge_headers(before.headers, changes["headers"])
         settings = {name: getattr(before, name) for name in given} | changes
         for name in reset or ():
             settings.pop(name, None)
         changed = client.set_webhook(webhook_id, **settings)
     _print_webhook(changed, as_json)
-
-
-def _merge_headers(stored: Mapping[str, None], given: Mapping[str, str]) -> dict[str, str | None]:
-    """Return all headers. None keeps the stored value, and an empty value removes the header."""
-    names = {name.lower() for name in given}
-    kept = {name: None for name in stored if name.lower() not in names}
-    return kept | {name: value for name, value in given.items() if value}
 
 
 def _check_changes(changes: dict[str, Any], reset: list[str]) -> None:
@@ -303,7 +256,7 @@ def rotate(
     a gap. The token needs the scope webhooks:write.
     """
     advice = "The secret may have been rotated: run the command again to see a new one."
-    with open_client(url, token_file) as client, _uncertain(advice):
+    with open_client(url, token_file) as client, uncertain(advice):
         webhook = client.rotate_webhook_secret(webhook_id)
     if as_json:
         print_json(webhook)
@@ -480,28 +433,7 @@ def deliveries(
         empty = "There is no such delivery: gleanery webhooks deliveries WEBHOOK_ID lists all."
         if status is None and event is None:
             empty = "There is no delivery: gleanery webhooks test WEBHOOK_ID sends an event."
-        print_rows(_DELIVERY_COLUMNS, map(_delivery_row, found), empty, unbroken=("Delivery",))
-
-
-def _delivery_row(delivery: Delivery) -> tuple[str, ...]:
-    return (
-        show_date(delivery.create_date),
-        delivery.event,
-        delivery.group_id or "",
-        delivery.status,
-        str(len(delivery.attempts)),
-        _describe_result(delivery),
-        show_date(delivery.next_attempt_date),
-        delivery.delivery_id,
-    )
-
-
-def _describe_result(delivery: Delivery) -> str:
-    """Return the result of the last attempt."""
-    if not delivery.attempts:
-        return ""
-    last = delivery.attempts[-1]
-    return last.error or f"status {last.status_code} after {last.duration_ms:,} ms"
+        print_rows(DELIVERY_COLUMNS, map(delivery_row, found), empty, unbroken=("Delivery",))
 
 
 @data_command(
@@ -556,33 +488,10 @@ def send_test(
     with open_client(url, token_file) as client:
         client.get_webhook(webhook_id)  # before an event is sent whose result cannot be read
         sent = client.test_webhook(webhook_id)
-        delivery = _wait_for_attempt(client, webhook_id, sent)
+        delivery = wait_for_attempt(client, webhook_id, sent)
     if as_json:
         print_json(delivery)
     if delivery.status != "delivered":
-        raise CommandFailed(_describe_failure(delivery, webhook_id))
+        raise CommandFailed(describe_failure(delivery, webhook_id))
     if not as_json:
-        click.echo(printable(f"The receiver accepted the event: {_describe_result(delivery)}."))
-
-
-def _wait_for_attempt(client: Client, webhook_id: str, sent: Delivery) -> Delivery:
-    """Return a delivery after its first attempt, or as it is when the time is over."""
-    deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_PAUSE
-    delivery = sent
-    while not delivery.attempts and time.monotonic() < deadline:
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
-        recent = client.deliveries(webhook_id, event=sent.event, limit=_LOOKED_AT)
-        matching = (one for one in recent if one.delivery_id == sent.delivery_id)
-        delivery = next(matching, delivery)
-    return delivery
-
-
-def _describe_failure(delivery: Delivery, webhook_id: str) -> str:
-    more = f"gleanery webhooks deliveries {webhook_id} shows the next attempts."
-    if not delivery.attempts:
-        return f"There is no result after {_WAIT_SECONDS:.0f} seconds: other events wait. {more}"
-    response = delivery.attempts[-1].response
-    answer = [f"The response was {shorten(response)}"] if response else []
-    result = f"The receiver did not accept the event: {_describe_result(delivery)}"
-    return join_sentences(result, *answer, more)
+        click.echo(printable(f"The receiver accepted the event: {describe_result(delivery)}."))

@@ -47,13 +47,17 @@ def settings_options(*names: str) -> Callable[[Command], Command]:
     if "database" in names:  # or the command would fail behind a transaction pooler
         names = tuple(dict.fromkeys((*names, *_WITH_DATABASE)))
     rows = [by_name[name] for name in names]
+    has_mail = "smtp_username" in names
 
     def decorate(command: Command) -> Command:
         @wraps(command)
         def run(**values: Any) -> None:
             given = {row.name: values.pop(row.name) for row in rows}
             chosen = {row.name: _value(row, given[row.name]) for row in rows}
-            command(settings=Settings(**chosen, secret_key=secret_key()), **values)
+            secrets: dict[str, Any] = {"secret_key": _secret("SECRET_KEY")}
+            if has_mail:
+                secrets["smtp_password"] = _secret("SMTP_PASSWORD")
+            command(settings=Settings(**chosen, **secrets), **values)
 
         run.__signature__ = _signature(command, rows)  # type: ignore[attr-defined]
         return run
@@ -93,9 +97,9 @@ def _value(row: Setting, value: Any) -> Any:
     return tuple(value) if row.is_list else value
 
 
-def secret_key() -> str | None:
-    """Read the key from the environment: an option would show it in the process list."""
-    return os.environ.get("GLEANERY_SECRET_KEY")
+def _secret(name: str) -> str | None:
+    """Read a secret from the environment: an option would show it in the process list."""
+    return os.environ.get(f"GLEANERY_{name}")
 
 
 def with_database(

@@ -10,6 +10,7 @@ from gleanery.client._async.changes import AsyncChanges
 from gleanery.client._async.exports import AsyncExports
 from gleanery.client._async.files import AsyncFiles
 from gleanery.client._async.groups import AsyncGroups, AsyncReviews
+from gleanery.client._async.monitors import AsyncMonitors
 from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client._async.runs import AsyncRuns
@@ -31,6 +32,7 @@ class AsyncClient(
     AsyncFiles,
     AsyncGroups,
     AsyncLocalStorage,
+    AsyncMonitors,
     AsyncOutputs,
     AsyncReviews,
     AsyncRuns,

@@ -12,7 +12,7 @@ from gleanery.client.requests import Parameter, Request, json_request, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
-    from gleanery.client.models import (
+    from gleanery.client.webhook_models import (
         Delivery,
         DeliveryStatus,
         Webhook,
@@ -30,14 +30,14 @@ class AsyncWebhooks:
 
     async def webhooks(self) -> list[Webhook]:
         """Return all webhooks of the organization, oldest first, without their secrets."""
-        from gleanery.client.models import WebhookPage
+        from gleanery.client.webhook_models import WebhookPage
 
         page = await self._requester.fetch(Request("GET", path("webhooks")), WebhookPage)
         return page.webhooks
 
     async def get_webhook(self, webhook_id: str) -> Webhook:
         """Return one webhook, without its secret."""
-        from gleanery.client.models import Webhook
+        from gleanery.client.webhook_models import Webhook
 
         request = Request("GET", path("webhooks", webhook_id))
         return await self._requester.fetch(request, Webhook)
@@ -60,7 +60,7 @@ class AsyncWebhooks:
         request is not sent again, because that could create a second webhook. Then ``webhooks``
         shows whether there is one, which you can delete.
         """
-        from gleanery.client.models import WebhookWithSecret
+        from gleanery.client.webhook_models import WebhookWithSecret
 
         settings = _settings(url, events, groups, description, format, headers)
         request = json_request("POST", path("webhooks"), settings)
@@ -84,7 +84,7 @@ class AsyncWebhooks:
         headers are removed. None keeps the value of a header, as long as the URL has the same
         scheme, host and port: ``headers=webhook.headers`` keeps all.
         """
-        from gleanery.client.models import Webhook
+        from gleanery.client.webhook_models import Webhook
 
         settings = _settings(url, events, groups, description, format, headers)
         request = json_request("PUT", path("webhooks", webhook_id), settings)
@@ -104,14 +104,14 @@ class AsyncWebhooks:
         Store the ``secret`` of the result: no other call returns it. If the response is lost, the
         request is not sent again: call this method again, because a webhook can have five secrets.
         """
-        from gleanery.client.models import WebhookWithSecret
+        from gleanery.client.webhook_models import WebhookWithSecret
 
         request = Request("POST", path("webhooks", webhook_id, "rotate"), is_repeatable=False)
         return await self._requester.fetch(request, WebhookWithSecret)
 
     async def enable_webhook(self, webhook_id: str) -> Webhook:
         """Enable a webhook that the service has disabled. Events that waited are sent."""
-        from gleanery.client.models import Webhook
+        from gleanery.client.webhook_models import Webhook
 
         request = Request("POST", path("webhooks", webhook_id, "enable"))
         return await self._requester.fetch(request, Webhook)
@@ -145,7 +145,7 @@ class AsyncWebhooks:
         )
 
     async def _send_event(self, *segments: str) -> Delivery:
-        from gleanery.client.models import Delivery
+        from gleanery.client.webhook_models import Delivery
 
         return await self._requester.fetch(Request("POST", path(*segments)), Delivery)
 

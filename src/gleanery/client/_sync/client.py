@@ -11,6 +11,7 @@ from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.exports import Exports
 from gleanery.client._sync.files import Files
 from gleanery.client._sync.groups import Groups, Reviews
+from gleanery.client._sync.monitors import Monitors
 from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.requester import Requester
 from gleanery.client._sync.runs import Runs
@@ -32,6 +33,7 @@ class Client(
     Files,
     Groups,
     LocalStorage,
+    Monitors,
     Outputs,
     Reviews,
     Runs,

@@ -1,4 +1,4 @@
-"""One round of the sweep: continues interrupted work, finds overdue jobs, and deletes expired data."""
+"""One round of the sweep: continues work, finds overdue jobs, deletes expired data."""
 
 from __future__ import annotations
 

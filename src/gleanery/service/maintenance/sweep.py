@@ -31,6 +31,7 @@ from gleanery.service.maintenance import retention, storage_bytes
 from gleanery.service.resources.access import console_sessions
 from gleanery.service.resources.access.authentication import TokenUse
 from gleanery.service.resources.monitors.evaluation import Monitors
+from gleanery.service.resources.monitors.metrics import JobMetrics
 from gleanery.service.resources.sessions import summaries
 from gleanery.service.storage import metadata, usage
 from gleanery.service.storage.database import Engine, Transaction
@@ -57,6 +58,7 @@ class Sweep:
         vault: Vault,
         token_use: TokenUse,
         usage: UsageStore,
+        job_metrics: JobMetrics,
         settings: Settings,
         clock: Callable[[], int],
         sweep_clock: SweepClock,
@@ -67,6 +69,7 @@ class Sweep:
         self._vault = vault
         self._token_use = token_use
         self._usage = usage
+        self.job_metrics = job_metrics
         self._seconds = settings.sweep_seconds
         self._retention_days = retention.RetentionDays(
             tombstones=settings.tombstone_days,
@@ -101,6 +104,7 @@ class Sweep:
         await self._token_use.store()
         failure = await self._store_usage()
         self.session_records = await summaries.count_expiring(self._engine, self._clock())
+        await self.job_metrics.refresh()
         now = await self._guard.confirmed_time()
         if now is not None:
             await console_sessions.delete_ended(self._engine, now)

@@ -66,8 +66,10 @@ _FIND_JOB = """
 SELECT name, id, waits_since FROM jobs
 WHERE organization_id = $1 AND group_id = $2 AND name = $3
 """
+# The next sweep looks at the schedule of the new job.
 _CREATE_JOB = """
-INSERT INTO jobs (organization_id, group_id, name, waits_since) VALUES ($1, $2, $3, $4)
+INSERT INTO jobs (organization_id, group_id, name, waits_since, run_due_at)
+VALUES ($1, $2, $3, $4, $5)
 RETURNING name, id
 """
 _PENDING_BULK_JOB = """
@@ -218,7 +220,7 @@ class LockedGroup:
         jobs: dict[str, int] = {row[0]: row[1] for row in found}
         waiting = [*self._new_waiting, *(row[1] for row in found if row[2] is None)]
         self._new_waiting = [*dict.fromkeys(waiting)]
-        missing = [(*key, name, self.now) for name in names if name not in jobs]
+        missing = [(*key, name, self.now, self.now) for name in names if name not in jobs]
         created = await self.transaction.fetch_many(_CREATE_JOB, missing)
         return jobs | {row[0]: row[1] for row in created}
 
@@ -226,7 +228,7 @@ class LockedGroup:
         """Return the id of the job. A new one has no values, so it does not wait for a review."""
         job_id = await self.find_job(name)
         if job_id is None:
-            row = (self.organization_id, self.group_id, name, None)
+            row = (self.organization_id, self.group_id, name, None, self.now)
             [[_, job_id]] = await self.transaction.fetch(_CREATE_JOB, *row)
         return job_id
 

@@ -77,6 +77,19 @@ class Exposition:
                     yield f"{name} {value}"
 
 
+class Snapshot:
+    """Metrics that are computed at other times. The same samples are shown until the next ones."""
+
+    def __init__(self) -> None:
+        self._metrics: Sequence[tuple[Metric, Sequence[Sample]]] = ()
+
+    def show(self, metrics: Sequence[tuple[Metric, Sequence[Sample]]]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[tuple[Metric, Iterable[Sample]]]:
+        return self._metrics
+
+
 # --- histograms ---------------------------------------------------------------------------------
 
 Key = TypeVar("Key", bound=Hashable)
@@ -253,6 +266,7 @@ def _unnamed_file(size: int) -> int:
 STARTED = "process_start_time_seconds"
 EXPIRED_RECORDS = "gleanery_session_records_expired"
 EXPIRING_RECORDS = "gleanery_session_records_expiring"
+OPEN_ALERTS = "gleanery_alerts_open"
 CERTIFICATE_EXPIRY = "gleanery_tls_certificate_expiry_timestamp_seconds"
 
 # The position in the table is the position in the segment.
@@ -291,6 +305,7 @@ GAUGES = tuple(
             "gleanery_webhook_oldest_due_seconds",
             "Time for which the oldest event could have been sent, and was not.",
         ),
+        (OPEN_ALERTS, "Open alerts of all groups that are not muted."),
     )
 )
 COUNTERS = tuple(

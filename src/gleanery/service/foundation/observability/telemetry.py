@@ -37,6 +37,7 @@ from gleanery.service.foundation.observability.metrics import (
     NodeMetrics,
     Sample,
     SharedCounters,
+    Snapshot,
     WorkerMetrics,
     observe_process,
 )
@@ -307,10 +308,13 @@ class Telemetry:
         self.worker = WorkerMetrics(counters)
         """Metrics of this worker. Other parts register theirs here."""
         self._node = NodeMetrics(counters, folders)
+        self.jobs = Snapshot()
+        """Metrics of jobs, which the sweep reads."""
         self._exposition = Exposition(
             self._requests.collect,
             self._feed_lags.collect,
             self.usage.collect,
+            self.jobs.collect,
             self.worker.collect,
             self._node.collect,
         )

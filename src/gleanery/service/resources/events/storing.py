@@ -76,9 +76,7 @@ async def wanting_by_format(
     )
 
 
-async def _find_wanting(
-    transaction: Transaction, event: EventName, group: str | None
-) -> list[Row]:
+async def _find_wanting(transaction: Transaction, event: EventName, group: str | None) -> list[Row]:
     rows = await transaction.fetch(_WANTING, transaction.organization_id, f"% {event} %")
     return [row for row in rows if _includes(row, group)]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gleanery.service.foundation.errors import AlertConflict, no_alert
+from gleanery.service.foundation.errors import AlertConflict, NotFound, no_alert
 from gleanery.service.foundation.security.tokens import Actor
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
@@ -32,7 +32,7 @@ from gleanery.service.resources.monitors.models import (
 )
 from gleanery.service.resources.monitors.rules import WITH_LABELS, Kind, Rule
 from gleanery.service.storage import group_lock
-from gleanery.service.storage.database import Database, Row, indexed
+from gleanery.service.storage.database import Database, Row, Sql, indexed
 from gleanery.service.storage.group_lock import Clock, LockedGroup
 
 KEPT_ALERTS = 500
@@ -57,9 +57,11 @@ ORDER BY id LIMIT $3
 """,
     alerts="alerts_open_of_group",
 )
+# Alerts of a job are few, and its last alert of this kind is among the newest.
 _LAST_MUTED = """
-SELECT max(muted_until) FROM alerts
+SELECT muted_until FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND kind = $4 AND labels = $5
+ORDER BY id DESC LIMIT 1
 """
 # The newest alert whose run was said to be normal.
 _ACCEPTED = """
@@ -111,7 +113,8 @@ SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
 """
 _STATE = """
-SELECT id, job_id, kind, closed_at FROM alerts WHERE organization_id = $1 AND alert_id = $2
+SELECT id, kind, closed_at, close_reason, muted_until FROM alerts
+WHERE organization_id = $1 AND alert_id = $2
 """
 _ACKNOWLEDGE = """
 UPDATE alerts SET acknowledged_at = $3, acknowledged_by = $4
@@ -168,9 +171,12 @@ class Accepted(NamedTuple):
 
 
 decode_level = msgspec.json.Decoder(Level).decode
+_decode_facts = msgspec.json.Decoder(FactsOut).decode
 
 
-async def read_open(source: Any, organization_id: int, group_id: int, job_id: int) -> list[OpenAlert]:
+async def read_open(
+    source: Any, organization_id: int, group_id: int, job_id: int
+) -> list[OpenAlert]:
     """Return the open alerts of a job. ``source`` is the read of a database or a transaction."""
     rows = await source(_OPEN_OF_JOB, organization_id, group_id, job_id)
     return sorted((OpenAlert(*row) for row in rows), key=lambda alert: alert.id)
@@ -223,7 +229,8 @@ class Changes:
         locked, rule = self._locked, verdict.rule
         assert rule is not None
         key = (locked.organization_id, locked.group_id, job_id)
-        [[muted_until]] = await locked.transaction.fetch(_LAST_MUTED, *key, kind, labels)
+        last = await locked.transaction.fetch(_LAST_MUTED, *key, kind, labels)
+        muted_until = last[0][0] if last else None
         if muted_until is not None and muted_until <= locked.now:
             muted_until = None
         [[id_]] = await locked.transaction.fetch(
@@ -296,7 +303,7 @@ def _encode_facts(verdict: Verdict) -> str:
 
 
 def _to_fact(fact: FieldFact) -> FactOut:
-    return FactOut(**fact._asdict())
+    return FactOut(path=fact.path, usual=fact.usual, value=fact.value, detail=fact.detail)
 
 
 # --- alerts as clients see them -----------------------------------------------------------------
@@ -324,7 +331,7 @@ class _AlertRow(NamedTuple):
 
 def _to_alert(row: Row) -> AlertOut:
     alert = _AlertRow(*row)
-    rule, facts = Rule(**json.loads(alert.rule)), FactsOut(**json.loads(alert.facts))
+    rule, facts = Rule(**json.loads(alert.rule)), _decode_facts(alert.facts)
     return AlertOut(
         alert_id=alert.alert_id,
         group_id=alert.group,
@@ -366,36 +373,36 @@ async def read_page(
     cursor: int,
     limit: int,
 ) -> Alerts:
-    """Read a page, newest first. Raise NotFound for a group that does not exist."""
-    conditions, values, of = [], [], "_in_order"
+    """Read a page, newest first. Raise NotFound for an unknown group or job."""
+    values: list[int] = []
     if group is not None:
-        group_id = await group_lock.require_group(database, group)
-        values.append(group_id)
-        conditions.append("AND group_id = $4")
-        of = "_of_group"
+        try:
+            values.append(await group_lock.require_group(database, group))
+        except NotFound:
+            msg = "There is no group with this group_id"
+            raise NotFound(("query", "group_id"), msg) from None
         if job is not None:
-            found = await database.read(_JOB, database.organization_id, group_id, job)
+            found = await database.read(_JOB, database.organization_id, *values, job)
             if not found:
-                return Alerts([], None)
+                raise NotFound(("query", "job_id"), "This group has no job with this job_id")
             values.append(found[0][0])
-            conditions.append("AND job_id = $5")
-            of = "_of_job"
-    if state is not None:
-        is_open = state == "open"
-        conditions.append("AND closed_at IS NULL" if is_open else "AND closed_at IS NOT NULL")
-        of = _OPEN_INDEXES[of] if is_open else of
-    sql = indexed(_PAGE.replace("{conditions}", " ".join(conditions)), alerts=f"alerts{of}")
+    sql = page_statement(state, len(values))
     rows = await database.read(sql, database.organization_id, cursor, limit + 1, *values)
     next_cursor = rows[limit - 1][0] if len(rows) > limit else None
     return Alerts([_to_alert(row) for row in rows[:limit]], next_cursor)
 
 
-_OPEN_INDEXES = {
-    "_in_order": "_open",
-    "_of_group": "_open_of_group",
-    "_of_job": "_open_of_job",
-}
-"""The index of the open alerts, for each index of all alerts."""
+def page_statement(state: State | None, filters: int) -> Sql:
+    """Return the statement of a page of all alerts, or of a group, or of a job of it."""
+    conditions = ["AND group_id = $4", "AND job_id = $5"][:filters]
+    if state is not None:
+        conditions.append(f"AND closed_at IS {'' if state == 'open' else 'NOT '}NULL")
+    index = _OPEN_INDEXES[filters] if state == "open" else _INDEXES[filters]
+    return indexed(_PAGE.replace("{conditions}", " ".join(conditions)), alerts=index)
+
+
+_INDEXES = ("alerts_in_order", "alerts_of_group", "alerts_of_job")
+_OPEN_INDEXES = ("alerts_open", "alerts_open_of_group", "alerts_open_of_job")
 
 
 async def read_one(database: Database, alert_id: str) -> AlertOut:
@@ -440,21 +447,22 @@ async def change(
         rows = await transaction.fetch(_STATE, organization_id, alert_id)
         if not rows:
             raise no_alert()
-        [[id_, job_id, kind, closed_at]] = rows
+        [[id_, kind, closed_at, close_reason, muted_until]] = rows
         given = wanted.model_fields_set
         if "muted_until" in given:
-            await transaction.fetch(_MUTE, organization_id, id_, wanted.muted_until)
+            muted_until = wanted.muted_until
+            await transaction.fetch(_MUTE, organization_id, id_, muted_until)
         if wanted.acknowledged is not None:
             by = actor.person or "the API" if wanted.acknowledged else None
             at = locked.now if wanted.acknowledged else None
             await transaction.fetch(_ACKNOWLEDGE, organization_id, id_, at, by)
-        if wanted.normal:
+        if wanted.normal and close_reason != "normal":  # a request may be repeated
             if closed_at is not None:
                 raise AlertConflict(("body", "normal"), _CLOSED)
             if kind not in WITH_LABELS:
                 raise AlertConflict(("body", "normal"), _NO_LEVEL)
             changes = Changes(locked)
-            await changes.close(id_, None, "normal")
+            await changes.close(id_, muted_until, "normal")
             await changes.finish()
         [row] = await transaction.fetch(_BY_ID, organization_id, id_)
         about = AuditAbout(group_id=group, alert_id=alert_id, settings=sorted(given))

@@ -15,11 +15,14 @@ nothing. So each run is judged exactly once. Runs of a job are judged in the ord
 
 A run with an open alert is not a model for later ones (``runs.has_alert``). An open alert keeps
 what was usual when it opened, and later runs are compared with that. So a fault that lasts stays
-visible, however long. If a person says that the present level is normal, the alert closes, and later
+visible, however long. If a person says that the present level is normal, the alert closes. Later
 runs are compared with the last run that was judged, until there are enough runs after it.
 
 ``jobs.run_due_at`` is the next time at which the sweep looks at a job, because it may be overdue
-then (``schedule``). What is stored there is only a hint: the look reads the runs again.
+then (``schedule``). What is stored there is only a hint: the look reads the runs again. The sweep
+looks at each new job once, because runs that nobody has started are not judged, and at all jobs of
+a group whose rules change. Failed runs are not on schedule. But if a rule tells of them, they count
+as runs, so that a job that fails has one alert and not two.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.monitors import alerts, judging, reading, rules, schedule
 from gleanery.service.resources.monitors.alerts import Accepted, Changes, JudgedBy, OpenAlert
 from gleanery.service.resources.monitors.judging import Level, Sample, Verdict
+from gleanery.service.resources.monitors.models import CloseReason
 from gleanery.service.resources.monitors.reading import RunRow, RunToJudge
 from gleanery.service.resources.monitors.rules import KINDS, WITH_LABELS, JobRules, Kind, Rule
 from gleanery.service.resources.monitors.schedule import Expectation
@@ -191,21 +195,22 @@ class Monitors:
         now = self._clock()
         key = (database.organization_id, group_id, job_id)
         rows = await database.read(_STARTS, *key, _MAX_STARTS)
-        interruptions = await alerts.read_interruptions(
-            database, group_id, job_id, now - schedule.WINDOW
-        )
-        starts, any_latest, latest = [], None, None
+        starts, any_latest, latest, failed = [], None, None, None
         for started_at, seen_at, status, is_implicit, ends_at in rows:
             is_going_on = status == "running" and ends_at > now and not is_implicit
-            if status not in _FAILED:
+            if status in _FAILED:
+                failed = max(failed or 0, started_at)
+            else:
                 any_latest = max(any_latest or 0, started_at, seen_at if is_implicit else 0)
             if status in _ON_SCHEDULE or is_going_on:
                 latest = max(latest or 0, started_at)
-            if status in _ON_SCHEDULE and started_at > now - schedule.WINDOW:
+            if status in _ON_SCHEDULE:
                 starts.append(started_at)
-        return _Schedule(
-            sorted(starts), latest, any_latest, interruptions, len(rows) < _MAX_STARTS
-        )
+        starts = schedule.newest(starts)
+        since = starts[0] if starts else now
+        interruptions = await alerts.read_interruptions(database, group_id, job_id, since)
+        are_all = len(rows) < _MAX_STARTS
+        return _Schedule(starts, latest, any_latest, failed, interruptions, are_all)
 
     async def _check_schedule(
         self,
@@ -220,7 +225,7 @@ class Monitors:
         key = (locked.organization_id, locked.group_id, job_id)
         open_alerts = await alerts.read_open(locked.transaction.fetch, *key)
         alert = _of_labels(open_alerts, "").get("no_run")
-        expected = None if rule is None else read.expect(rule)
+        expected = None if rule is None else read.expect(rule, of_job)
         due = None if expected is None else expected.due
         if rule is not None and expected is not None and expected.due <= locked.now:
             due = locked.now + _LOOK_AGAIN
@@ -229,7 +234,7 @@ class Monitors:
                 run = JudgedBy(0, None)
                 await changes.open(job_id, "no_run", "", verdict, Level(), Level(), run)
         elif alert is not None:
-            reason = "rule_removed" if rule is None else "over"
+            reason: CloseReason = "rule_removed" if rule is None else "over"
             await changes.close(alert.id, alert.muted_until, reason)
         await locked.transaction.fetch(_SET_DUE, locked.organization_id, job_id, due)
 
@@ -283,14 +288,17 @@ class _Schedule(NamedTuple):
     """The last of them, or the start of a run that goes on."""
     any_latest: int | None
     """The last sign of any run, even of one that nobody has started."""
+    failed: int | None
+    """The last run that has failed, or was abandoned."""
     interruptions: list[int]
     are_all: bool
 
-    def expect(self, rule: Rule) -> Expectation | None:
+    def expect(self, rule: Rule, of_job: JobRules) -> Expectation | None:
         latest = self.latest if rule.hours is None else self.any_latest
-        return schedule.expect(
-            self.starts, latest, self.interruptions, rule, are_all=self.are_all
-        )
+        # A job whose runs fail is not overdue, if another alert says that they fail.
+        if self.failed is not None and of_job.has("failed_run"):
+            latest = max(latest or 0, self.failed)
+        return schedule.expect(self.starts, latest, self.interruptions, rule, are_all=self.are_all)
 
 
 def _overdue(rule: Rule, expected: Expectation, now: int) -> Verdict:
@@ -339,7 +347,9 @@ def _judge(read: _Read) -> _Judged:
     for kind in KINDS:
         if kind == "no_run" or not read.rules.has(kind):
             continue
-        known = usual_for(kind, earlier, open_by_kind.get(kind), read.accepted.get(kind))
+        known = None
+        if kind in WITH_LABELS:
+            known = usual_for(kind, earlier, open_by_kind.get(kind), read.accepted.get(kind))
         usual[kind] = known or Level()
         verdicts[kind] = judging.judge(kind, run, known, read.rules)
     return _Judged(verdicts, usual, run.level, run.sample)
@@ -351,12 +361,12 @@ def usual_for(
     alert: OpenAlert | None,
     accepted: Accepted | None,
 ) -> Level | None:
-    """Return what is usual for a kind of rule; None if it is not known.
+    """Return what is usual for a kind of rule that compares runs; None if it is not known.
 
     An open alert says it, as long as it is open. After a person has accepted a run, only later ones
     count, or that run itself as long as they are too few.
     """
-    if alert is not None and kind in WITH_LABELS and alert.level.is_known:
+    if alert is not None and alert.level.is_known:
         return alert.level
     since = -1 if accepted is None else accepted.last_run
     usual = judging.usual_of([level for row, level in earlier if row.id > since])

@@ -67,7 +67,7 @@ class Level(msgspec.Struct, omit_defaults=True):
 
 
 class Sample(msgspec.Struct, omit_defaults=True):
-    """What some values of a run were like. It is computed only if a rule asks, and stored as JSON."""
+    """What some values of a run were like. Only some rules need it. It is stored as JSON."""
 
     outputs: int = 0
     """Outputs in the sample."""
@@ -231,10 +231,15 @@ def _judge_failure(run: JudgedRun, rules: JobRules) -> Verdict | None:
 
 
 def _judge_outputs(run: JudgedRun, usual: Level | None, rule: Rule) -> Verdict | None:
+    """Judge the number of outputs: few are at most the threshold's share of the usual ones.
+
+    So a spider that loses exactly half is found. Where nothing is usual, nothing is not few.
+    """
     known = None if usual is None else usual.outputs
     if known is None and rule.minimum is None:
         return None
-    is_few = known is not None and run.outputs < rule.threshold * known - _SMALL
+    is_few = known is not None and run.outputs <= rule.threshold * known + _SMALL
+    is_few = is_few and run.outputs < (known or 0)
     is_below = rule.minimum is not None and run.outputs < rule.minimum
     return Verdict(rule, is_few or is_below, run.outputs, known)
 

@@ -27,15 +27,20 @@ def _no_run(job: str, _: Rule, facts: FactsOut) -> str:
 
 def _failed_run(job: str, _: Rule, facts: FactsOut) -> str:
     count = int(facts["value"] or 0)
-    return f"The last run of {job} failed." if count == 1 else f"{count} runs of {job} failed in a row."
+    return (
+        f"The last run of {job} failed."
+        if count == 1
+        else f"{count} runs of {job} failed in a row."
+    )
 
 
 def _few_outputs(job: str, rule: Rule, facts: FactsOut) -> str:
-    expected = f"{_number(facts['usual'])} is usual" if facts["usual"] is not None else ""
-    if not expected or (facts["value"] or 0) >= rule.threshold * (facts["usual"] or 0):
-        minimum = rule.minimum or 0
+    minimum, usual, value = rule.minimum, facts["usual"], facts["value"] or 0
+    expected = f"{_number(usual)} is usual"
+    if minimum is not None and (usual is None or value > rule.threshold * usual):
         expected = f"at least {minimum:,} {'is' if minimum == 1 else 'are'} expected"
-    return f"{job} stored {_number(facts['value'])} outputs; {expected}."
+    outputs = "output" if facts["value"] == 1 else "outputs"
+    return f"{job} stored {_number(facts['value'])} {outputs}; {expected}."
 
 
 def _fill_rate(job: str, _: Rule, facts: FactsOut) -> str:
@@ -140,7 +145,7 @@ async def store(locked: LockedGroup, event: EventName, alerts: Sequence[AlertOut
             "job_id": alerts[0]["job_id"],
             "run_id": alerts[0]["run_id"],
             "alerts": [
-                {name: alert[name] for name in ("job_id", "kind", "message")}  # type: ignore[literal-required]
+                {name: alert[name] for name in ("job_id", "kind", "message")}
                 for alert in alerts[:_MAX_LISTED]
             ],
             "alert_count": len(alerts),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from typing_extensions import Self, TypedDict
+from typing_extensions import TypedDict
 
 from gleanery.service.foundation.field_types import (
     MAX_INT64,
@@ -54,7 +54,7 @@ class RuleIn(Input):
     threshold: float | None = Field(
         default=None,
         description="When an alert opens. no_run: times the usual interval, 2 by default. "
-        "failed_run: failed runs in a row, 1. few_outputs: less than this share of the usual "
+        "failed_run: failed runs in a row, 1. few_outputs: at most this share of the usual "
         "outputs, 0.5. fill_rate: a drop by this share, 0.2. kind_change: this share of the values "
         "has another kind, 0.2. rejected: this share of the sent elements, 0.05. missing: this "
         "share of the outputs of the job, 0.1. number_shift: this many times larger or smaller, 2. "
@@ -105,9 +105,7 @@ class RuleIn(Input):
         path = self.path
         if path is not None:  # one spelling for each field
             path = json_text.path_of_names(json_text.names_of_path(path))
-        return Rule(
-            self.kind, self.job_id, path, threshold, self.hours, self.minimum, self.enabled
-        )
+        return Rule(self.kind, self.job_id, path, threshold, self.hours, self.minimum, self.enabled)
 
 
 class RuleOut(TypedDict):
@@ -137,7 +135,15 @@ class SuggestedRule(RuleOut):
 
 
 def rule_out(rule: Rule) -> RuleOut:
-    return RuleOut(**rule._asdict())
+    return RuleOut(
+        kind=rule.kind,
+        job_id=rule.job_id,
+        path=rule.path,
+        threshold=rule.threshold,
+        hours=rule.hours,
+        minimum=rule.minimum,
+        enabled=rule.enabled,
+    )
 
 
 # --- alerts -------------------------------------------------------------------------------------

@@ -52,14 +52,15 @@ _ALERT = {
     "acknowledged_by": None,
     "muted_until": None,
 }
-_PREVIEW = {"runs": 0, "alerts": 0}
 _SUGGESTED = [
     _RULE
     | {"kind": "failed_run", "threshold": 1.0, "minimum": None}
-    | {"reason": "A run that fails may store nothing.", "preview": _PREVIEW},
+    | {"reason": "A run that fails may store nothing."}
+    | {"preview": {"runs": 1, "alerts": 0}},
     _RULE
     | {"kind": "held_removal", "threshold": 0.0, "minimum": None}
-    | {"reason": "A removal that is held waits for a person.", "preview": _PREVIEW},
+    | {"reason": "A removal that is held waits for a person."}
+    | {"preview": {"runs": 1, "alerts": 1}},
 ]
 
 _RULE_OPERATIONS = (
@@ -68,9 +69,9 @@ _RULE_OPERATIONS = (
         path="/v1/monitors/{group_id}",
         handler=handlers.set_monitors,
         title="Set the rules of a group",
-        description="Replaces the rules of a group, which every run of its jobs must keep when it "
-        "ends. A rule for a job or a field replaces the same rule for all. Alerts of rules that are "
-        "gone close. At most 200 rules.",
+        description="Replaces the rules of a group. A run of its jobs is judged by them when it "
+        "ends. A rule for a job or a field replaces the same rule for all. Alerts of rules that "
+        "are gone close. At most 200 rules.",
         scopes=("monitors:write",),
         body=list[RuleIn],
         response=list[RuleOut],
@@ -82,7 +83,7 @@ _RULE_OPERATIONS = (
         handler=handlers.get_monitors,
         title="Get the rules of a group",
         description="The rules of a group. A group for which nobody has set any has three: no run "
-        "for twice the usual interval, less than half of the usual outputs, and a fill rate that "
+        "for twice the usual interval, half of the usual outputs or less, and a fill rate that "
         "drops by 20 percentage points. What is usual is the median of the last ten complete runs "
         "with the same labels, without runs that had an alert; at least four are needed.",
         scopes=("monitors:read",),

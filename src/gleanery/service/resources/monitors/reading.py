@@ -21,7 +21,8 @@ from gleanery.service.storage.database import Database, indexed
 
 _COLUMNS = """
 id, run_id, status, labels, started_at, created_count + updated_count + unchanged_count,
-rejected_count, missing_count, output_count, removal, removal_count, field_counts, sample
+rejected_count, missing_count, output_count, removal, removal_count, field_counts, sample,
+has_alert
 """
 _FIRST_UNJUDGED = f"""
 SELECT {_COLUMNS} FROM runs
@@ -43,23 +44,36 @@ SELECT {_COLUMNS} FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND status <> 'running'
 ORDER BY id DESC LIMIT $4
 """
+# Runs that go on, and batches without a run, say nothing about failures.
 _STATUSES = """
 SELECT status FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4
+    AND status NOT IN ('running', 'unknown')
 ORDER BY id DESC LIMIT $5
 """
 FAILED: tuple[Status, ...] = ("failed", "abandoned")
-_SIZES = """
-SELECT seq, octet_length(item) FROM outputs
-WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND last_scraped_at >= $4
+_MAX_FAILURES = 100
+"""Failed runs in a row that are counted. No threshold is larger."""
+# Without a limit on the rows that are looked at, a run that sent little would read the whole job.
+_SIZES = indexed(
+    """
+SELECT seq, octet_length(item), last_scraped_at FROM {outputs}
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4
 ORDER BY seq DESC LIMIT $5
-"""
-_ITEMS = """
-SELECT item FROM outputs
+""",
+    outputs="outputs_by_job",
+)
+_ITEMS = indexed(
+    """
+SELECT item FROM {outputs}
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq >= $4 AND last_scraped_at >= $5
 ORDER BY seq DESC LIMIT $6
-"""
+""",
+    outputs="outputs_by_job",
+)
 _SAMPLE = 500
+_LOOKED_AT = 2000
+"""Outputs of the job, those that have changed last, among which a sample is found."""
 _SAMPLE_BYTES = 4 * 1024 * 1024
 _MAX_NUMBERS = 200
 """Fields with numbers that a sample tells of."""
@@ -81,6 +95,12 @@ class RunRow(NamedTuple):
     removable: int
     field_counts: str | None
     sample: str | None
+    has_alert: bool
+
+    @property
+    def is_model(self) -> bool:
+        """Return True if later runs are compared with this one."""
+        return self.status == "complete" and not self.has_alert
 
 
 class RunToJudge(NamedTuple):
@@ -109,9 +129,8 @@ async def read_run(
     key = (database.organization_id, group_id, job_id)
     found = await database.read_large(_EARLIER, *key, row.labels, row.id)
     failures = 0
-    if row.status in FAILED and (rule := rules.find("failed_run")) is not None:
-        limit = max(round(rule.threshold), 1) + 1
-        for [status] in await database.read(_STATUSES, *key, row.id, limit):
+    if row.status in FAILED and rules.has("failed_run"):
+        for [status] in await database.read(_STATUSES, *key, row.id, _MAX_FAILURES):
             if status not in FAILED:
                 break
             failures += 1
@@ -121,9 +140,7 @@ async def read_run(
     return RunToJudge(row, [RunRow(*one) for one in found], failures, items)
 
 
-async def read_past(
-    database: Database, group_id: int, job_id: int, limit: int
-) -> list[RunRow]:
+async def read_past(database: Database, group_id: int, job_id: int, limit: int) -> list[RunRow]:
     """Return the last runs of a job that have ended, oldest first."""
     key = (database.organization_id, group_id, job_id)
     return [RunRow(*row) for row in await database.read_large(_PAST, *key, limit)][::-1]
@@ -134,7 +151,8 @@ async def read_items(
 ) -> list[bytes]:
     """Return some outputs that were sent since then: those that have changed last."""
     key = (database.organization_id, group_id, job_id)
-    sizes = await database.read_large(_SIZES, *key, started_at, _SAMPLE)
+    newest = await database.read_large(_SIZES, *key, 0, _LOOKED_AT)
+    sizes = [(seq, size) for seq, size, scraped_at in newest if scraped_at >= started_at][:_SAMPLE]
     count = paging.count_fitting([size for _, size in sizes], _SAMPLE_BYTES)
     if not count or sizes[0][1] > _SAMPLE_BYTES:
         return []

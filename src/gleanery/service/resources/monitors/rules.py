@@ -1,4 +1,4 @@
-"""The rules of a group: their kinds, their thresholds, and which rule counts for a job and field."""
+"""The rules of a group: their kinds and thresholds, and which rule counts for a job and field."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Limits(NamedTuple):
 
 
 THRESHOLDS: Mapping[Kind, Limits] = {
-    "no_run": Limits(2, 1, 1000),
-    "failed_run": Limits(1, 1, 100),
+    "no_run": Limits(2.0, 1, 1000),
+    "failed_run": Limits(1.0, 1, 100),
     "few_outputs": Limits(0.5, 0, 1),
     "fill_rate": Limits(0.2, 0.01, 1),
     "kind_change": Limits(0.2, 0.01, 1),
     "rejected": Limits(0.05, 0, 1),
     "missing": Limits(0.1, 0, 1),
-    "number_shift": Limits(2, 1.01, 1000),
+    "number_shift": Limits(2.0, 1.01, 1000),
     "duplicates": Limits(0.1, 0.01, 1),
-    "held_removal": Limits(0, 0, 0),
+    "held_removal": Limits(0.0, 0, 0),
 }
 WITH_PATH: tuple[Kind, ...] = ("fill_rate", "kind_change", "number_shift")
 """Kinds that judge each field."""

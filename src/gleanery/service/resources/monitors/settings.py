@@ -13,16 +13,19 @@ from gleanery.service.resources.monitors.alerts import Changes, read_open_of_gro
 from gleanery.service.resources.monitors.models import MAX_RULES
 from gleanery.service.resources.monitors.rules import JobRules, Rule
 from gleanery.service.storage import group_lock
-from gleanery.service.storage.database import Database, Transaction
+from gleanery.service.storage.database import Database, Transaction, indexed
 from gleanery.service.storage.group_lock import Clock
 
 _READ = "SELECT monitors FROM groups WHERE organization_id = $1 AND id = $2"
 _SAVE = "UPDATE groups SET monitors = $3 WHERE organization_id = $1 AND id = $2"
 # The next sweep looks at all jobs again, because the limits of their schedules may be others.
-_LOOK_AGAIN = """
-UPDATE jobs SET run_due_at = $3 WHERE organization_id = $1 AND group_id = $2
+_LOOK_AGAIN = indexed(
+    """
+UPDATE {jobs} SET run_due_at = $3 WHERE organization_id = $1 AND group_id = $2 AND id > 0
     AND (run_due_at IS NULL OR run_due_at > $3)
-"""
+""",
+    jobs="jobs_in_order",
+)
 _TWICE = "another rule has the same kind, job_id and path"
 _CLOSED_AT_ONCE = 1000
 
@@ -73,4 +76,5 @@ def check(wanted: Sequence[Rule]) -> None:
 
 
 def _schedules(of_group: Sequence[Rule]) -> set[Rule]:
-    return {rule for rule in of_group if rule.kind == "no_run"}
+    """Return the rules that decide whether a job is overdue; see ``evaluation``."""
+    return {rule for rule in of_group if rule.kind in ("no_run", "failed_run")}

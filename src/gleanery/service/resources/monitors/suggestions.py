@@ -128,7 +128,7 @@ def _suggest(
     present: Sequence[Rule], jobs: Sequence[_Job], items: Sequence[Sequence[bytes]]
 ) -> list[SuggestedRule]:
     past = _decode(jobs)
-    runs = [one.judged for some in past.values() for one in some if one.row.status == "complete"]
+    runs = [one.judged for some in past.values() for one in some if one.row.is_model]
     candidates = [*_about_runs(runs), *_about_fields(past), *_about_values(items)]
     known = {(rule.kind, rule.path) for rule in present if rule.job_id is None}
     return [
@@ -150,15 +150,18 @@ def _about_runs(runs: Sequence[JudgedRun]) -> Iterable[_Candidate]:
     yield _Candidate(_rule("held_removal"), "A removal that is held waits for a person.")
     if not runs:
         return
-    for kind, shares, subject in (
-        ("rejected", [_share(run.rejected, run.outputs + run.rejected) for run in runs], "sent"),
-        ("missing", [_share(run.missing, run.job_outputs) for run in runs], "missing"),
-    ):
-        most = max(shares)
-        threshold = min(max(THRESHOLDS[kind].default / 2, round(2 * most, 2)), 1.0)
-        what = "of the sent elements were not valid" if subject == "sent" else "were missing"
-        yield _Candidate(_rule(kind, threshold), f"At most {100 * most:.1f} % {what} so far.")
+    rejected = max(_share(run.rejected, run.outputs + run.rejected) for run in runs)
+    reason = f"At most {100 * rejected:.1f} % of the sent elements were not valid so far."
+    yield _Candidate(_rule("rejected", _above("rejected", rejected)), reason)
+    missing = max(_share(run.missing, run.job_outputs) for run in runs)
+    reason = f"At most {100 * missing:.1f} % of the outputs were missing so far."
+    yield _Candidate(_rule("missing", _above("missing", missing)), reason)
     yield _Candidate(_rule("kind_change"), "The kinds of values rarely change on purpose.")
+
+
+def _above(kind: Kind, most: float) -> float:
+    """Return a threshold that is far from the largest share so far."""
+    return min(max(THRESHOLDS[kind].default / 2, round(2 * most, 2)), 1.0)
 
 
 def _share(part: int, whole: int) -> float:
@@ -171,7 +174,7 @@ def _about_fields(past: _Past) -> Iterable[_Candidate]:
     count = 0
     for some in past.values():
         for one in some:
-            if one.row.status == "complete" and one.judged.counted >= judging.MIN_VALUES:
+            if one.row.is_model and one.judged.counted >= judging.MIN_VALUES:
                 count += 1
                 for path, rate in one.judged.level.rates.items():
                     rates.setdefault(path, []).append(rate)

@@ -195,7 +195,7 @@ DELETE FROM country_counts WHERE organization_id = $1 AND group_id = $2 AND coun
 _CLEAR_SETTINGS = """
 UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL,
     keep_versions = NULL, keep_days = NULL, run_timeout_minutes = NULL, missing_after_runs = NULL,
-    missing_max_share = NULL
+    missing_max_share = NULL, monitors = NULL
 WHERE organization_id = $1 AND id = $2
 """
 _DELETE_GROUP = """

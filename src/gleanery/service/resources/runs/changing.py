@@ -2,8 +2,8 @@
 
 Finishing a complete run begins a comparison, which finds the outputs that the run did not send; see
 ``run_records.comparison``. It may begin a removal. Both run in short steps, each a transaction. The
-request waits for them if the job is small. Otherwise ``RunWork`` goes on in the background. Then the
-monitors judge the run. If the process ends, the sweep of any process goes on.
+request waits for them if the job is small. Otherwise ``RunWork`` goes on in the background. Then
+the monitors judge the run. If the process ends, the sweep of any process goes on.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from gleanery.service.resources.events import storing
 from gleanery.service.resources.webhooks.endpoints import find_id, hasten
 from gleanery.service.resources.webhooks.models import AttemptOut, DeliveriesQuery, DeliveryOut
 from gleanery.service.storage.database import Database, Engine, Row, Transaction
+from gleanery.service.storage.paging import count_fitting
 
 SCHEDULE = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """Seconds after each failed attempt until the next one. There is none after the last."""
@@ -32,9 +33,14 @@ _MAX_REST = 300 * timestamps.SECOND
 _FIRST_REST = 5 * timestamps.SECOND
 _MAX_RETRY_AFTER = 86_400 * timestamps.SECOND
 _LOOKED_AT = 500  # deliveries that a page with a filter looks at
+_PAGE_BYTES = 2 * 1024 * 1024  # that a page reads: one delivery can have 60 KB of responses
 _COLUMNS = "id, delivery_id, event, body, status, created_at, next_attempt_at, attempts"
 _PAGE = f"""
 SELECT {_COLUMNS} FROM webhook_deliveries
+WHERE organization_id = $1 AND webhook_id = $2 AND id < $3 ORDER BY id DESC LIMIT $4
+"""
+_SIZES = """
+SELECT length(attempts) + length(body) FROM webhook_deliveries
 WHERE organization_id = $1 AND webhook_id = $2 AND id < $3 ORDER BY id DESC LIMIT $4
 """
 _FIND = f"""
@@ -126,14 +132,16 @@ class _Attempt(NamedTuple):
 async def read_page(
     database: Database, webhook_id: str, query: DeliveriesQuery, cursor: int
 ) -> Deliveries:
-    """Read a page. With a filter, it may have few deliveries and still a next cursor."""
+    """Read a page. It may have fewer deliveries than ``limit``, and still a next cursor."""
     id_ = await find_id(database, webhook_id)
     has_filter = query.status is not None or query.event is not None
     count = max(query.limit, _LOOKED_AT) if has_filter else query.limit
-    rows = await database.read(_PAGE, database.organization_id, id_, cursor, count + 1)
-    looked_at = rows[:count]
+    key = (database.organization_id, id_, cursor)
+    sizes = [row[0] for row in await database.read(_SIZES, *key, count + 1)]
+    count = count_fitting(sizes[:count], _PAGE_BYTES)
+    looked_at = await database.read(_PAGE, *key, count)
     matching = [row for row in looked_at if _matches(row, query)]
-    has_more = len(rows) > count or len(matching) > query.limit
+    has_more = len(sizes) > count or len(matching) > query.limit
     found = matching[: query.limit]
     last = found[-1] if len(found) == query.limit else looked_at[-1] if looked_at else None
     next_cursor = last[0] if has_more and last is not None else None
@@ -263,6 +271,8 @@ class Answer(NamedTuple):
     error: str | None = None
     """Why the attempt failed; None if it succeeded."""
     retry_after: int | None = None
+    warning: str | None = None
+    """What an attempt that succeeded has not reached."""
 
 
 class Outcome(NamedTuple):
@@ -278,6 +288,7 @@ class Outcome(NamedTuple):
     """None if the attempt succeeded."""
     retry_after: int | None = None
     """Seconds that the response asks to wait."""
+    warning: str | None = None
 
     @property
     def ended_at(self) -> int:
@@ -335,7 +346,7 @@ def _save(outcome: Outcome) -> _Saved:
         outcome.duration_ms,
         outcome.status_code,
         outcome.response,
-        outcome.error,
+        outcome.error or outcome.warning,
     )
     attempts = [*json.loads(delivery.attempts), [*attempt]][-MAX_ATTEMPTS_SHOWN:]
     count = delivery.attempt_count + 1

@@ -14,7 +14,8 @@ the events of a webhook arrive in the order of their rows while it responds, and
 delays no other one. The tasks share a number of connections fairly among the organizations.
 
 The holder learns from notifications that there may be something to send, and looks at everything
-from time to time, because a notification can be lost.
+from time to time, because a notification can be lost. Without the connection that listens for
+them, it looks at everything every few seconds.
 
 - **Events.** A task reads the rows that are due, sends them, and waits until the results are
   stored. If the process dies before that, the events are sent again: each is delivered at least
@@ -47,6 +48,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import GleaneryError
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
@@ -87,13 +89,13 @@ class Dispatcher:
         engine: Engine,
         vault: Vault,
         targets: Targets,
-        address: str,
+        settings: Settings,
         clock: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._vault = vault
         self._targets = targets
-        self._address = address
+        self._settings = settings
         self._clock = clock
         self.counts = Counts()
         self._holder = uuid.uuid4().hex
@@ -152,7 +154,7 @@ class Dispatcher:
         from gleanery.service.resources.webhooks.scheduler import Scheduler  # an HTTP client
 
         scheduler = Scheduler(
-            self._engine, self._vault, self._targets, self._address, self._clock, self.counts
+            self._engine, self._vault, self._targets, self._settings, self._clock, self.counts
         )
         await scheduler.run(self._keep_lease)
 

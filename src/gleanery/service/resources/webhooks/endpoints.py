@@ -411,13 +411,13 @@ async def rotate(
         key = (transaction.organization_id, webhook_id)
         if not await transaction.fetch(_FIND, *key):
             raise no_webhook()
+        locked = await lock_session_state(transaction, vault, now)
         await transaction.fetch(_DELETE_EXPIRED, *key, now)
         await transaction.fetch(_EXPIRE, *key, now + _ROTATION)
         [[count]] = await transaction.fetch(_COUNT_SECRETS, *key)
         if count >= MAX_SECRETS:
             msg = f"This webhook has {MAX_SECRETS} valid secrets: wait until an old one expires"
             raise WebhookConflict(("path", "webhook_id"), msg)
-        locked = await lock_session_state(transaction, vault, now)
         secret = await _store_secret(transaction, locked.key, webhook_id, now)
         await _end(transaction, actor, now, "rotate_webhook_secret", webhook_id)
         return await _with_secret(transaction, webhook_id, secret, now)
@@ -484,3 +484,16 @@ def _header_error(name: str, reason: str) -> ErrorDetail:
 
 def invalid_url(reason: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body", "url"), reason, "webhook_url"))
+
+
+def no_mail_server() -> InvalidRequest:
+    msg = (
+        "this service sends no e-mail: its operator can set --smtp-server and --smtp-sender, and "
+        "then this format works"
+    )
+    return InvalidRequest(ErrorDetail(("body", "format"), msg, "webhook_format"))
+
+
+def no_mail_headers() -> InvalidRequest:
+    msg = "headers are for requests: leave them out for the format email"
+    return InvalidRequest(ErrorDetail(("body", "headers"), msg, "webhook_header"))

@@ -14,12 +14,12 @@ from gleanery.service.resources.webhooks.models import (
     WebhookIn,
     WebhookPage,
 )
-from gleanery.service.resources.webhooks.targets import Targets
+from gleanery.service.resources.webhooks.targets import Targets, check_mail_url
 
 
 async def create_webhook(context: RequestContext[None, WebhookIn]) -> Response:
     services, now = context.services, context.services.clock()
-    url = _checked_url(context, context.body.url)
+    url = _checked_url(context, context.body)
     await services[Dispatcher].prepare()
     webhook = await endpoints.create(
         context.database, services.vault, context.body, url, now, context.actor
@@ -41,7 +41,7 @@ async def get_webhook(context: AnyContext) -> Response:
 
 async def set_webhook(context: RequestContext[None, WebhookIn]) -> Response:
     services, now = context.services, context.services.clock()
-    url, webhook_id = _checked_url(context, context.body.url), context.path["webhook_id"]
+    url, webhook_id = _checked_url(context, context.body), context.path["webhook_id"]
     webhook = await endpoints.change(
         context.database, services.vault, webhook_id, context.body, url, now, context.actor
     )
@@ -99,9 +99,16 @@ async def redeliver(context: AnyContext) -> Response:
     return Response(encode(delivery))
 
 
-def _checked_url(context: AnyContext, url: str) -> str:
+def _checked_url(context: AnyContext, webhook: WebhookIn) -> str:
     """Return the URL in its normal form. Raise InvalidRequest if it cannot be a target."""
+    is_mail = webhook.format == "email"
+    if is_mail and context.services.settings.smtp_server is None:
+        raise endpoints.no_mail_server()
+    if is_mail and webhook.headers:
+        raise endpoints.no_mail_headers()
     try:
-        return context.services[Targets].check_url(url)
+        if is_mail:
+            return check_mail_url(webhook.url)
+        return context.services[Targets].check_url(webhook.url)
     except ValueError as error:
         raise endpoints.invalid_url(str(error)) from None

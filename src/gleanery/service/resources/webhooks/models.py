@@ -38,7 +38,7 @@ _EXPECTED_VALUE = (
     f"expected a value of 1 to {MAX_HEADER_VALUE} visible ASCII characters, with spaces and tabs "
     "only between them"
 )
-Format = Literal["standard", "slack", "discord", "teams"]
+Format = Literal["standard", "slack", "discord", "teams", "email"]
 DeliveryStatus = Literal["waiting", "delivered", "failed"]
 
 
@@ -59,7 +59,8 @@ def _header_problem(name: str, value: str | None, seen: set[str]) -> str | None:
     if not re.fullmatch(_HEADER_NAME_PATTERN, name):
         return _EXPECTED_NAME
     lower = name.lower()
-    if lower in _RESERVED_HEADERS or lower.startswith(_RESERVED_PREFIXES):
+    as_read = re.sub(r"[^a-z0-9]", "-", lower)  # by CGI and WSGI, where webhook_id is webhook-id
+    if as_read in _RESERVED_HEADERS or as_read.startswith(_RESERVED_PREFIXES):
         return _RESERVED_NAME
     if lower in seen:
         return _SAME_NAME
@@ -84,15 +85,17 @@ class WebhookIn(Input):
         min_length=1,
         max_length=MAX_URL_LENGTH,
         description="Address that gets the events, with https. Addresses inside the network of the "
-        "service are refused, unless `--webhook-allow` names them.",
+        "service are refused, unless `--webhook-allow` names them. With the format email, "
+        "mailto: and 1 to 20 addresses with commas between them.",
     )
     events: Annotated[list[EventName], Field(min_length=1, max_length=len(EVENT_NAMES))] = Field(
         description="Events that the address gets. outputs.changed: a group has changed; the "
         "change feed has the changes. run.finished: a run has ended and, if it is complete, was "
         "compared. review.created: somebody has reviewed a job. delivery.failed: all attempts to "
         "deliver an event have failed. webhook.disabled: the service has disabled another webhook. "
-        "alert.opened, alert.closed and session.invalid are reserved, and not sent yet. test is "
-        "sent on request, even if it is not listed."
+        "alert.opened and alert.closed: a monitor has found a problem, or it is over. "
+        "session.invalid is reserved, and not sent yet. test is sent on request, even if it is not "
+        "listed."
     )
     groups: Annotated[list[Name], Field(min_length=1, max_length=_MAX_GROUPS)] | None = Field(
         default=None,
@@ -101,7 +104,9 @@ class WebhookIn(Input):
     description: Text | None = Field(default=None, max_length=500, description="For people.")
     format: Format = Field(
         default="standard",
-        description="standard: the event as JSON. The others are short messages for a chat.",
+        description="standard: the event as JSON. slack, discord and teams: a short message for a "
+        "chat. email: a message to the addresses of the URL, if the operator has set a mail "
+        "server. Alerts of one run are one event for people, and one event each for standard.",
     )
     headers: _Headers | None = Field(
         default=None,
@@ -110,7 +115,8 @@ class WebhookIn(Input):
         f"{MAX_HEADER_VALUE:,} characters. Values are visible ASCII, with spaces and tabs inside. "
         "They are stored encrypted, and never shown. null keeps the stored value of a header, as "
         "long as `url` has the same scheme, host and port. Names are compared ignoring case. "
-        "Headers that the service sets itself are refused, except `User-Agent` and `Accept`.",
+        "Headers that the service sets itself are refused, except `User-Agent` and `Accept`. An "
+        "e-mail has none.",
     )
 
 
@@ -174,19 +180,39 @@ class AttemptOut(TypedDict):
     """Attempt to deliver an event."""
 
     date: DateTimeOut
-    status_code: Annotated[int | None, Field(description="null: there was no response.")]
+    status_code: Annotated[
+        int | None,
+        Field(
+            description="Status of the response, or the code of the mail server's reply. null: "
+            "there was none."
+        ),
+    ]
     duration_ms: int
     response: Annotated[
-        str | None, Field(description="First 1,024 bytes of the response's body, as text.")
+        str | None,
+        Field(
+            description="First 1,024 bytes of the response's body, or of the mail server's reply, "
+            "as text."
+        ),
     ]
-    error: Annotated[str | None, Field(description="Why the attempt failed; null if it did not.")]
+    error: Annotated[
+        str | None,
+        Field(
+            description="Why the attempt failed. If only some recipients of an e-mail were "
+            "refused, it did not fail, and this says which. Else null."
+        ),
+    ]
 
 
 class DeliveryOut(TypedDict):
     """Event for a webhook, with the attempts to deliver it."""
 
     delivery_id: Annotated[
-        str, Field(description="The header `webhook-id`, which is the same in each attempt.")
+        str,
+        Field(
+            description="The header `webhook-id`, which is the same in each attempt; "
+            "`Gleanery-Delivery-Id` in an e-mail."
+        ),
     ]
     event: EventName
     group_id: Annotated[str | None, Field(description="Group that the event is about.")]
@@ -194,7 +220,8 @@ class DeliveryOut(TypedDict):
         DeliveryStatus,
         Field(
             description="waiting: there will be another attempt. delivered: a response had a "
-            "status from 200 to 299. failed: there is no further attempt."
+            "status from 200 to 299, or the mail server accepted the message. failed: there is no "
+            "further attempt."
         ),
     ]
     create_date: DateTimeOut

@@ -148,7 +148,7 @@ _OPERATIONS = (
         title="Get deliveries",
         description="The events for a webhook, newest first, with the attempts to deliver them. "
         "They are kept for 30 days. Of the delivered `outputs.changed` of a group, only the last "
-        "is kept. With a filter, a page can have few deliveries and still a next page.",
+        "is kept. A page can have fewer deliveries than `limit`, and still a next page.",
         scopes=("webhooks:read",),
         query=DeliveriesQuery,
         response=DeliveryPage,

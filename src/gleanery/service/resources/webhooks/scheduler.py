@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from gleanery.common.settings import Settings
 from gleanery.service.foundation.errors import Overloaded, Unavailable
 from gleanery.service.foundation.scheduling.fair_shares import FairSemaphore
 from gleanery.service.foundation.security.vault import Vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.events import storing
+from gleanery.service.resources.webhooks.mailer import Mailer, MailServer
 from gleanery.service.resources.webhooks.recorder import Counts, Recorder
 from gleanery.service.resources.webhooks.sender import Sender
 from gleanery.service.resources.webhooks.targets import Targets
@@ -59,7 +61,7 @@ class Scheduler:
         engine: Engine,
         vault: Vault,
         targets: Targets,
-        address: str,
+        settings: Settings,
         clock: Clock,
         counts: Counts,
     ) -> None:
@@ -70,9 +72,10 @@ class Scheduler:
         self._shared = Shared(
             engine=engine,
             vault=vault,
-            address=address,
+            address=settings.address,
             clock=clock,
             sender=Sender(targets, clock),
+            mailer=Mailer(MailServer.from_settings(settings)),
             slots=FairSemaphore(_MAX_CONNECTIONS, _MAX_WAIT_SECONDS, "no free connection"),
             recorder=Recorder(engine),
             counts=counts,
@@ -90,14 +93,18 @@ class Scheduler:
                 try:
                     async with self._engine.watch() as watch:
                         await self._look_while(keeping, watch)
-                except Unavailable:
-                    await asyncio.sleep(_RETRY_SECONDS)
+                except Unavailable:  # perhaps only the connection that listens: look without it
+                    started = time.monotonic()
+                    with suppress(Unavailable):
+                        await self._look(None)
+                    await asyncio.sleep(max(_pause_after(started), _RETRY_SECONDS))
         finally:
             keeping.cancel()
             await self._end_workers()
             await self._shared.recorder.drain(_STOP_SECONDS)
             await asyncio.gather(keeping, return_exceptions=True)
             await self._shared.sender.close()
+            self._shared.mailer.close()
 
     async def _look_while(self, keeping: asyncio.Task[None], watch: Watch) -> None:
         """Look at what has changed, until the lease is lost."""
@@ -108,13 +115,15 @@ class Scheduler:
             except BaseException:
                 watch.note(None)
                 raise
-            pause = _PAUSE_FACTOR * (time.monotonic() - started)
+            pause = _pause_after(started)
             waiting = asyncio.create_task(watch.wait(_SCAN_SECONDS))
             both: list[asyncio.Task[Any]] = [keeping, waiting]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            await asyncio.sleep(min(max(pause, _PAUSE_SECONDS), _MAX_PAUSE_SECONDS))
+            [result] = await asyncio.gather(waiting, return_exceptions=True)
+            if isinstance(result, Unavailable):
+                raise result
+            await asyncio.sleep(pause)
 
     async def _end_workers(self) -> None:
         tasks = [worker.end() for workers in self._workers.values() for worker in workers.values()]
@@ -210,3 +219,9 @@ class Scheduler:
         with suppress(Overloaded):
             [[count, oldest]] = await self._everyone.read_large(_BACKLOG, self._clock())
             self._shared.counts.waiting, self._shared.counts.oldest_due = count, oldest
+
+
+def _pause_after(started: float) -> float:
+    """Return the seconds between a look that has begun then, and the next one."""
+    pause = _PAUSE_FACTOR * (time.monotonic() - started)
+    return min(max(pause, _PAUSE_SECONDS), _MAX_PAUSE_SECONDS)

@@ -1,6 +1,6 @@
 """Sends one event to a webhook: the signed request, its connection, and what its response means.
 
-Requests follow Standard Webhooks 1.0. The service never follows a redirect, reads at most 64 KiB of
+Requests follow Standard Webhooks 1.0. The service never follows a redirect, reads at most 16 KiB of
 a response, and gives an attempt 15 seconds in all.
 """
 
@@ -11,7 +11,7 @@ import base64
 import hmac
 import re
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -34,7 +34,9 @@ from gleanery.service.resources.webhooks.models import MAX_HEADER_VALUE
 from gleanery.service.resources.webhooks.targets import TargetRefused, Targets
 
 TIMEOUT_SECONDS = 15.0
-_MAX_RESPONSE_BYTES = 64 * 1024
+_MAX_RESPONSE_BYTES = 16 * 1024  # with its head, and the lengths of its chunks
+_LEAST_BYTES = 64  # as which each piece of a response counts
+_MAX_CHUNKS = 200
 _MAX_SHOWN_BYTES = 1024
 _CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 30.0
@@ -44,7 +46,8 @@ _CLOSED = (httpcore2.RemoteProtocolError, httpcore2.ReadError, httpcore2.WriteEr
 """Errors of a connection that the receiver has closed."""
 _DEFAULT_HEADERS = ((b"user-agent", f"Gleanery/{__version__}".encode()), (b"accept", b"*/*"))
 """Headers that a webhook may replace."""
-_SECRET_WORD = re.compile(rb'[^\s"\\]{8,}')
+_SECRET_WORDS = (re.compile(rb'[^\s"\\]{8,}'), re.compile(rb"[A-Za-z0-9._~-]{8,}"))
+"""Whole words, and their parts that JSON, HTML and URLs never escape."""
 
 
 class _Request(NamedTuple):
@@ -53,6 +56,10 @@ class _Request(NamedTuple):
     body: bytes
     secret_words: Sequence[bytes]
     """Parts of the values of headers. They are hidden if the response repeats them."""
+
+
+class _ResponseTooLong(Exception):
+    """The receiver sends more than the service reads."""
 
 
 class Sender:
@@ -96,9 +103,11 @@ class Sender:
         given = [(name.encode(), value.encode()) for name, value in target.headers]
         names = {name.lower() for name, _ in given}
         defaults = [header for header in _DEFAULT_HEADERS if header[0] not in names]
-        words = [word for _, value in given for word in _SECRET_WORD.findall(value)]
-        words.sort(key=len, reverse=True)
-        request = _Request(target.url, [*own, *defaults, *given], body, words)
+        values = b" ".join(value for _, value in given)
+        words = {word for pattern in _SECRET_WORDS for word in pattern.findall(values)}
+        request = _Request(
+            target.url, [*own, *defaults, *given], body, sorted(words, key=len, reverse=True)
+        )
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 return await self._send(request)
@@ -106,6 +115,9 @@ class Sender:
             return Answer(error=f"no complete response within {TIMEOUT_SECONDS:.0f} seconds")
         except TargetRefused as error:
             return Answer(error=f"refused: {error}")
+        except _ResponseTooLong:
+            kilobytes = _MAX_RESPONSE_BYTES // 1024
+            return Answer(error=f"the response has more than {kilobytes} KB before its body")
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             return Answer(error=_describe(error))
 
@@ -121,13 +133,9 @@ class Sender:
 
     async def _exchange(self, connection: AsyncHTTPConnection, request: _Request) -> Answer:
         url, headers, body, _ = request
-        content = bytearray()
         try:
             async with connection.stream("POST", url, headers=headers, content=body) as response:
-                async for chunk in response.aiter_stream():
-                    content += chunk
-                    if len(content) >= _MAX_RESPONSE_BYTES:
-                        break  # leaving the context closes the connection
+                content = await _read_start(response.aiter_stream())
         except BaseException:
             await connection.aclose()
             raise
@@ -138,7 +146,6 @@ class Sender:
         else:
             await connection.aclose()
         status = response.status
-        content = content[: _MAX_SHOWN_BYTES + MAX_HEADER_VALUE]
         for word in request.secret_words:
             content = content.replace(word, b"*" * len(word))
         shown = content[:_MAX_SHOWN_BYTES].decode("utf-8", "replace")
@@ -169,6 +176,26 @@ class Sender:
             return max(int(date.timestamp()) - self._clock() // timestamps.SECOND, 0)
         except (ValueError, OverflowError):
             return None
+
+
+async def _read_start(chunks: AsyncIterable[bytes]) -> bytes:
+    """Return the start of a body: what is shown, with the end of a secret word that begins there.
+
+    A chunk of one byte costs as much as a large one, so their number is limited. If the body was
+    not read to its end, the connection has to be closed.
+    """
+    content, left, needed = bytearray(), _MAX_CHUNKS, _MAX_SHOWN_BYTES + MAX_HEADER_VALUE
+    with suppress(_ResponseTooLong):
+        async for chunk in chunks:
+            content += chunk
+            left -= 1
+            if not left:
+                break
+        else:
+            return bytes(content[:needed])
+    if len(content) < needed:  # without the last word, which may be the start of a secret one
+        del content[max(content.rfind(end) for end in b'\t\n\r "\\') + 1 :]
+    return bytes(content[:needed])
 
 
 def signed_headers(
@@ -221,12 +248,50 @@ class _CheckedBackend(AsyncNetworkBackend):
         failure: Exception = httpcore2.ConnectError()
         for address in addresses[:4]:
             try:
-                return await self._backend.connect_tcp(
+                stream = await self._backend.connect_tcp(
                     address, port, _CONNECT_SECONDS / 2, local_address, socket_options
                 )
+                return _LimitedStream(stream)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         raise failure
 
     async def sleep(self, seconds: float) -> None:
         await self._backend.sleep(seconds)
+
+
+class _LimitedStream(AsyncNetworkStream):
+    """Reads a limited number of bytes after each request, in a limited number of pieces.
+
+    The work for a response depends on its parts. Without the limits, a receiver could keep this
+    process busy with responses before the response, many headers, or chunks of one byte.
+    """
+
+    def __init__(self, stream: AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._left = _MAX_RESPONSE_BYTES
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        if self._left <= 0:
+            raise _ResponseTooLong
+        data = await self._stream.read(min(max_bytes, self._left), timeout)
+        self._left -= max(len(data), _LEAST_BYTES)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        self._left = _MAX_RESPONSE_BYTES
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> AsyncNetworkStream:
+        return _LimitedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)

@@ -9,6 +9,9 @@ A client chooses the URL, so it could make the service reach into the operator's
 - The connection goes to an address that was checked. So a name that resolves to another address
   a moment later changes nothing.
 
+A webhook of the format email has a ``mailto:`` URL instead. The operator sets the mail server, so
+these rules do not apply to it.
+
 An IPv6 address can contain an IPv4 address, which is then checked as well. Operating systems read
 ``2130706433``, ``0177.0.0.1`` and ``127.1`` as addresses. They are resolved before the check.
 """
@@ -33,6 +36,8 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import idna
+
+from gleanery.common.mail_addresses import is_mail_address
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -66,6 +71,13 @@ _MAX_NAME = 253  # characters
 _LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"{_LABEL}([.]{_LABEL})*")
 _PORTS = {"http": 80, "https": 443}
+MAILTO = "mailto:"
+MAX_RECIPIENTS = 20
+_EXPECTED_ADDRESSES = (
+    f"expected mailto: and 1 to {MAX_RECIPIENTS} addresses with commas between them, such as "
+    "mailto:ops@example.com,lead@example.com, and nothing else"
+)
+_NOT_MAIL = "a URL with mailto: needs the format email"
 
 
 class TargetRefused(ValueError):
@@ -122,6 +134,8 @@ class Targets:
 
         A name is not resolved, so the addresses are not checked yet.
         """
+        if url[: len(MAILTO)].lower() == MAILTO:
+            raise ValueError(_NOT_MAIL)
         parts = _split(url)
         host = _normal_host(parts)
         literal = _literal(host)
@@ -161,6 +175,34 @@ class Targets:
 
     def _is_refused(self, address: Address) -> bool:
         return is_internal(address) and not self._allowed.includes("", [address])
+
+
+def check_mail_url(url: str) -> str:
+    """Return the URL of a webhook of the format email in its normal form. Raise ValueError."""
+    if url[: len(MAILTO)].lower() != MAILTO:
+        raise ValueError(_EXPECTED_ADDRESSES)
+    addresses = [_normal_mail_address(text) for text in url[len(MAILTO) :].split(",")]
+    if len(addresses) > MAX_RECIPIENTS:
+        raise ValueError(_EXPECTED_ADDRESSES)
+    return MAILTO + ",".join(dict.fromkeys(addresses))
+
+
+def mail_addresses(url: str) -> list[str]:
+    """Return the addresses of a URL that was checked."""
+    return url.removeprefix(MAILTO).split(",")
+
+
+def _normal_mail_address(text: str) -> str:
+    local, _, domain = text.rpartition("@")
+    if not domain.isascii():
+        try:
+            domain = idna.encode(domain, uts46=True).decode()
+        except idna.IDNAError:
+            raise ValueError(_EXPECTED_ADDRESSES) from None
+    address = f"{local}@{domain.lower()}"
+    if not is_mail_address(address):
+        raise ValueError(_EXPECTED_ADDRESSES)
+    return address
 
 
 def is_internal(address: Address) -> bool:

@@ -19,6 +19,7 @@ from gleanery.service.resources.events import storing
 from gleanery.service.resources.webhooks import deliveries, endpoints, messages
 from gleanery.service.resources.webhooks.deliveries import Answer, Outcome, State, Waiting
 from gleanery.service.resources.webhooks.endpoints import Target
+from gleanery.service.resources.webhooks.mailer import Mailer
 from gleanery.service.resources.webhooks.recorder import Counts, Recorder
 from gleanery.service.resources.webhooks.sender import Sender
 from gleanery.service.storage.database import Engine
@@ -80,6 +81,7 @@ class Shared(NamedTuple):
     """The address of the service, for links in messages."""
     clock: Callable[[], int]
     sender: Sender
+    mailer: Mailer
     slots: FairSemaphore
     """The connections, which the organizations share fairly."""
     recorder: Recorder
@@ -119,6 +121,8 @@ class Worker:
         """The last doorbells, by group."""
         self._read_at = 0.0
         """When stored events are to be read, by the clock of the service."""
+        self._doorbells_first = False
+        """A stored event has failed: the receiver may refuse all of them, and accept doorbells."""
         self._target: Target | None = None
         """What attempts need, since the last look at the webhook."""
 
@@ -201,6 +205,8 @@ class Worker:
             if self._resume_at > now:
                 return (self._resume_at - now) / timestamps.SECOND
             due = [*await self._read_due(now), *self._due_doorbells()]
+            if self._doorbells_first:
+                due.sort(key=lambda one: one.id is not None)
             if not due:
                 break
             await self._send(due)
@@ -292,7 +298,8 @@ class Worker:
     async def _send(self, due: Sequence[Waiting]) -> None:
         """Send deliveries until one fails, and wait until the results are stored."""
         shared, webhook = self._shared, self.webhook
-        if (target := self._target) is None or not target.keys or due[0].id is not None:
+        has_stored = any(one.id is not None for one in due)
+        if (target := self._target) is None or not target.keys or has_stored:
             target = await endpoints.read_target(
                 self._database, shared.vault, webhook.webhook_id, shared.clock()
             )
@@ -303,7 +310,8 @@ class Worker:
         for one in due:
             if self._is_ending or self.webhook is not webhook:
                 break
-            async with shared.slots.held_for(self.organization_id):
+            slots = shared.mailer.slots if target.format == "email" else shared.slots
+            async with slots.held_for(self.organization_id):
                 outcome = await self._attempt(one, target)
             sent.append(outcome)
             is_failing = self._failures > 0
@@ -312,6 +320,7 @@ class Worker:
                 break
         states = await asyncio.gather(*results)
         for outcome in sent:
+            self._doorbells_first = outcome.error is not None and outcome.delivery.id is not None
             is_accepted = outcome.error is None
             attempts = outcome.delivery.attempt_count + 1
             is_waiting = not is_accepted and attempts <= len(deliveries.SCHEDULE)
@@ -327,8 +336,7 @@ class Worker:
         shared = self._shared
         started_at, started = shared.clock(), time.perf_counter()
         try:
-            body = messages.convert(target.format, waiting.body, shared.address)
-            answer = await shared.sender.send(target, waiting.delivery_id, body)
+            answer = await self._hand_over(waiting, target)
         except Exception:  # it counts as an attempt, so that the events after it are sent
             _log.exception("an event of a webhook could not be sent")
             answer = Answer(error="the service could not send it; its log says why")
@@ -338,3 +346,12 @@ class Worker:
         else:
             shared.counts.failed += 1
         return Outcome(self.webhook.id, waiting, started_at, duration_ms, *answer)
+
+    async def _hand_over(self, waiting: Waiting, target: Target) -> Answer:
+        """Send an event to the address, or to the mail server."""
+        shared, delivery_id = self._shared, waiting.delivery_id
+        if target.format == "email":
+            mail = messages.write_mail(waiting.body, shared.address, self.webhook.webhook_id)
+            return await shared.mailer.send(target.url, delivery_id, mail)
+        body = messages.convert(target.format, waiting.body, shared.address)
+        return await shared.sender.send(target, delivery_id, body)
