@@ -177,7 +177,7 @@ async def _with_runs(context: AnyContext, rows: Sequence[_OpenRow]) -> list[Inbo
             )
         if row.job_id not in runs:
             runs[row.job_id] = await _read_runs(database, row) if may_read_runs else []
-    found = dict(await alerts.read_some(database, [row.id for row in rows]))
+    found = dict(await alerts.read_some(database, [r.id for r in rows]))
     return [
         InboxAlert(
             **found[row.id],

@@ -62,6 +62,11 @@ class Level(msgspec.Struct, omit_defaults=True):
                 return Level()
 
     @property
+    def size(self) -> int:
+        """Return the number of its fields."""
+        return len(self.rates) + len(self.kinds) + len(self.numbers)
+
+    @property
     def is_known(self) -> bool:
         return self.outputs is not None or bool(self.rates or self.kinds or self.numbers)
 

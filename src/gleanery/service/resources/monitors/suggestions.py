@@ -30,6 +30,8 @@ _RECENT_RUNS = 300
 _SAMPLED_JOBS = 3
 _MAX_PATHS = 10
 _STABLE = 0.98
+_MAX_FIELDS = 20_000
+"""Fields of all runs that one preview compares: about a second. It leaves out further jobs."""
 _RECENT_JOBS = indexed(
     f"""
 SELECT job_id, (SELECT name FROM jobs WHERE organization_id = $1 AND jobs.id = job_id)
@@ -213,18 +215,21 @@ def _about_values(items: Sequence[Sequence[bytes]]) -> Iterable[_Candidate]:
 def _preview(rule: Rule, all_rules: Sequence[Rule], past: _Past) -> RulePreview:
     """Judge the past runs by one rule, which replaces others of its kind as it does later."""
     found = RulePreview(runs=0, alerts=0)
+    fields = 0
     if not rule.enabled:
         return found
     for job, runs in past.items():
         of_job = JobRules(all_rules, job)
         if rule.job_id not in (None, job) or of_job.find(rule.kind, rule.path) != rule:
             continue
-        alone = JobRules([rule], job)
-        result = (
-            _replay_schedule(rule, runs)
-            if rule.kind == "no_run"
-            else _replay(alone, rule, [(one.row, _narrow(one.judged, rule)) for one in runs])
-        )
+        if rule.kind == "no_run":
+            result = _replay_schedule(rule, runs)
+        else:
+            narrow = [(one.row, _narrow(one.judged, rule)) for one in runs]
+            fields += sum(run.level.size for _, run in narrow)
+            if fields > _MAX_FIELDS and found["runs"]:
+                break
+            result = _replay(JobRules([rule], job), rule, narrow)
         found["runs"] += result["runs"]
         found["alerts"] += result["alerts"]
     return found
