@@ -108,6 +108,10 @@ def test_a_job_without_a_run_is_overdue(timed_service: Service, clock: Clock) ->
         timed_service.sweep(clock)
         [alert] = alerts(client)
         assert alert["message"] == "job is overdue: last run 2 days ago, daily before."
+        clock.move(seconds=3 * DAY)
+        timed_service.sweep(clock)
+        [alert] = alerts(client)
+        assert alert["message"] == "job is overdue: last run 5 days ago, daily before."
         run(client, 20)
         assert alerts(client, state="open") == []
 

@@ -87,6 +87,7 @@ UPDATE alerts SET rule = $3, facts = $4, observed = $5, last_run_id = $6, last_r
     run_count = run_count + 1
 WHERE organization_id = $1 AND id = $2
 """
+_SET_FACTS = "UPDATE alerts SET facts = $3 WHERE organization_id = $1 AND id = $2"
 _CLOSE = """
 UPDATE alerts SET closed_at = $3, close_reason = $4 WHERE organization_id = $1 AND id = $2
 """
@@ -201,11 +202,11 @@ async def read_accepted(
 
 
 async def read_interruptions(
-    database: Database, group_id: int, job_id: int, since: int
+    source: Any, organization_id: int, group_id: int, job_id: int, since: int
 ) -> list[int]:
-    """Return when a job was overdue."""
-    key = (database.organization_id, group_id, job_id, since)
-    return [row[0] for row in await database.read(_INTERRUPTIONS, *key)]
+    """Return when a job was overdue. ``source`` is the read of a database or a transaction."""
+    key = (organization_id, group_id, job_id, since)
+    return [row[0] for row in await source(_INTERRUPTIONS, *key)]
 
 
 class Changes:
@@ -256,6 +257,11 @@ class Changes:
         values = (_encode(rule), _encode_facts(verdict), _encode(observed), run.run_id, run.number)
         key = (self._locked.organization_id, alert.id)
         await self._locked.transaction.fetch(_UPDATE, *key, *values)
+
+    async def set_facts(self, alert: OpenAlert, verdict: Verdict) -> None:
+        """Store new numbers, although there was no other run."""
+        key = (self._locked.organization_id, alert.id)
+        await self._locked.transaction.fetch(_SET_FACTS, *key, _encode_facts(verdict))
 
     async def close(self, id_: int, muted_until: int | None, reason: CloseReason) -> None:
         locked = self._locked

@@ -30,7 +30,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery.service.foundation.errors import GleaneryError, NotFound
 from gleanery.service.foundation.scheduling.fair_shares import FairThread
@@ -141,7 +141,7 @@ class Monitors:
             await reading.read_run(database, *key, row, of_job),
             await alerts.read_open(database.read, database.organization_id, *key),
             await alerts.read_accepted(database, *key, row.labels),
-            await self._read_schedule(database, *key),
+            await self._read_schedule(database.read, database.organization_id, *key),
         )
 
     async def _store(
@@ -191,10 +191,12 @@ class Monitors:
 
     # --- jobs that are overdue -------------------------------------------------------------------
 
-    async def _read_schedule(self, database: Database, group_id: int, job_id: int) -> _Schedule:
-        now = self._clock()
-        key = (database.organization_id, group_id, job_id)
-        rows = await database.read(_STARTS, *key, _MAX_STARTS)
+    async def _read_schedule(
+        self, source: Any, organization_id: int, group_id: int, job_id: int
+    ) -> _Schedule:
+        """Read the runs of a job. ``source`` is the read of a database or a transaction."""
+        now, key = self._clock(), (organization_id, group_id, job_id)
+        rows = await source(_STARTS, *key, _MAX_STARTS)
         starts, any_latest, latest, failed = [], None, None, None
         for started_at, seen_at, status, is_implicit, ends_at in rows:
             is_going_on = status == "running" and ends_at > now and not is_implicit
@@ -208,7 +210,7 @@ class Monitors:
                 starts.append(started_at)
         starts = schedule.newest(starts)
         since = starts[0] if starts else now
-        interruptions = await alerts.read_interruptions(database, group_id, job_id, since)
+        interruptions = await alerts.read_interruptions(source, *key, since)
         are_all = len(rows) < _MAX_STARTS
         return _Schedule(starts, latest, any_latest, failed, interruptions, are_all)
 
@@ -226,11 +228,17 @@ class Monitors:
         open_alerts = await alerts.read_open(locked.transaction.fetch, *key)
         alert = _of_labels(open_alerts, "").get("no_run")
         expected = None if rule is None else read.expect(rule, of_job)
+        if rule is not None and alert is None and expected and expected.due <= locked.now:
+            # A run may have begun or ended since the read. Under the lock, none can.
+            read = await self._read_schedule(locked.transaction.fetch, *key)
+            expected = read.expect(rule, of_job)
         due = None if expected is None else expected.due
         if rule is not None and expected is not None and expected.due <= locked.now:
             due = locked.now + _LOOK_AGAIN
-            if alert is None:
-                verdict = _overdue(rule, expected, locked.now)
+            verdict = _overdue(rule, expected, locked.now)
+            if alert is not None:
+                await changes.set_facts(alert, verdict)  # how long ago the last run was
+            else:
                 run = JudgedBy(0, None)
                 await changes.open(job_id, "no_run", "", verdict, Level(), Level(), run)
         elif alert is not None:
@@ -263,7 +271,8 @@ class Monitors:
             if found and found[0][2] is not None:
                 group_id, stored, job = found[0]
                 of_job = JobRules(rules.decode(stored), job)
-                read = await self._read_schedule(database, group_id, job_id)
+                key = (database.organization_id, group_id, job_id)
+                read = await self._read_schedule(database.read, *key)
                 schedules[job_id] = of_job, read
 
         async def work(transaction: Transaction) -> None:

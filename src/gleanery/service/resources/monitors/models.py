@@ -164,7 +164,7 @@ class FactsOut(TypedDict):
     value: Annotated[
         float | None,
         Field(
-            description="no_run: seconds since the last run, when the alert opened. failed_run: "
+            description="no_run: seconds since the last run, some minutes ago. failed_run: "
             "failed runs in a row. few_outputs: outputs. rejected, missing, duplicates: a share. "
             "held_removal: outputs to remove. Otherwise that of the first field."
         ),
