@@ -156,6 +156,7 @@ def request_of(operation: Operation, names: Names) -> tuple[str, dict[str, Any]]
         "review_id": names["review"],
         "run_id": names["run"],
         "webhook_id": names["webhook"],
+        "alert_id": names["alert"],
     }
     path = re.sub(r"\{(\w+)\}", lambda found: values[found[1]], operation.path)
     known = {"limit": 1, "source_url": names["source"], "etag": names["etag"], "history": "true"}

@@ -46,7 +46,7 @@ def filled(client: Client) -> Client:
 @pytest.mark.parametrize("operation", API_OPERATIONS, ids=lambda operation: operation.name)
 def test_every_operation_rejects_an_unknown_parameter(filled: Client, operation: Operation) -> None:
     names = ("output_id", "id", "lease_id", "review_id", "run_id", "webhook_id", "delivery_id")
-    ids = dict.fromkeys(names, FILE_ID)
+    ids = dict.fromkeys((*names, "alert_id"), FILE_ID)
     path = operation.path.format(group_id="group", job_id="j", file_name="outputs.jsonl", **ids)
     headers = {"Content-Type": "application/json"}
     body = b"[]" if operation.body is not None else None

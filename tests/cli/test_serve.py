@@ -645,6 +645,10 @@ def test_head_works_wherever_get_does(service: Service) -> None:
         link = item["files"][0]["blob_url"]
         review = client.post("/v1/reviews/group", json={"job_id": "j", "status": "pending"}).json()
         run = client.post("/v1/runs/group", json={"job_id": "j"}).json()
+        client.put("/v1/monitors/group", json=[{"kind": "failed_run"}])
+        failed = client.post(f"/v1/runs/group/{run['run_id']}/finish", json={"status": "failed"})
+        assert failed.status_code == 200
+        [alert] = client.get("/v1/alerts").json()["alerts"]
         target = {"url": "https://receiver.invalid", "events": ["test"]}
         webhook = client.post("/v1/webhooks", json=target).json()
         special = {
@@ -661,6 +665,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
                 path = path.replace("{review_id}", review["review_id"])
                 path = path.replace("{run_id}", run["run_id"])
                 path = path.replace("{webhook_id}", webhook["id"])
+                path = path.replace("{alert_id}", alert["alert_id"])
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (got.status_code, b"")
                 assert got.status_code == (307 if operation.path == "/" else 200)

@@ -272,10 +272,14 @@ def test_every_documented_search_finds_its_lines(
     where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
     replica = ("--replica", "postgresql://127.0.0.1:1/away")
     limits = ("--workers", "2", "--rate-limit", "3/hour", "--slow-request-seconds", "0.001")
-    with Running(
-        "serve", *where, *replica, *limits, "--port", str(port), GLEANERY_SECRET_KEY=SECRET_KEY
-    ) as running:
+    mail = ("--smtp-server", "127.0.0.1:1", "--smtp-sender", "a@example.com", "--smtp-tls", "none")
+    options = (*where, *replica, *limits, *mail)
+    with Running("serve", *options, "--port", str(port), GLEANERY_SECRET_KEY=SECRET_KEY) as running:
         running.wait_ready(url)
+        with Client(url, new_token(where, "with e-mail")) as client:
+            target = {"url": "mailto:a@example.com", "format": "email", "events": ["test"]}
+            webhook = client.post("/v1/webhooks", json=target).json()
+            assert client.post(f"/v1/webhooks/{webhook['id']}/test").status_code == 200
         token = new_token(where)
         with Client(url, token) as client:
             client.put("/v1/groups/g", json={})
@@ -288,7 +292,7 @@ def test_every_documented_search_finds_its_lines(
             wait_until(lambda: client.get("/v1/groups").status_code == 429)
         replica_event = "the server of --replica is left out"
         requests = ('"operation":"get_changes"', '"status":429', "slow request")
-        for text in (replica_event, *requests, "the store of files fails"):
+        for text in (replica_event, *requests, "the store of files fails", "no e-mail is sent"):
             running.wait_for(partial(is_logged, running, text))
         os.kill(running.workers()[0], signal.SIGKILL)  # its lines are written by now
         running.wait_for(partial(is_logged, running, "a worker process ended"))

@@ -39,6 +39,8 @@ CONTRACTS = {
     "blobs": ("api/test_files.py",),
     "groups": ("api/test_groups.py", "storage/test_bulk_jobs.py"),
     "runs": ("api/test_runs.py",),
+    "monitors": ("api/test_monitors.py",),
+    "alerts": ("api/test_alert_webhooks.py",),
     "reviews": (
         "api/test_reviews.py",
         "api/test_review_samples.py",

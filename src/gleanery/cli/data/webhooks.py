@@ -83,7 +83,6 @@ HeaderFile = Annotated[
     "create",
     examples=(
         "gleanery webhooks create https://receiver.example/hook --event run.finished",
-        "gleanery webhooks create https://a.example/ --event outputs.changed --group shop-prices",
         "gleanery webhooks create https://chat.example/x --event run.finished --format slack",
         "gleanery webhooks create mailto:ops@example.com --event alert.opened --format email",
         "gleanery webhooks create https://b.example/ --event run.finished --header-file b.txt",

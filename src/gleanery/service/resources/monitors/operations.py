@@ -24,11 +24,11 @@ _RULE: dict[str, Any] = {
     "path": None,
     "threshold": 0.5,
     "hours": None,
-    "minimum": 1,
+    "minimum": 5,
     "enabled": True,
 }
 _OVERDUE = _RULE | {"kind": "no_run", "threshold": 2.0, "minimum": None}
-_SENT = [{"kind": "no_run"}, {"kind": "few_outputs", "minimum": 1}]
+_SENT = [{"kind": "no_run"}, {"kind": "few_outputs", "minimum": 5}]
 _STORED = [_OVERDUE, _RULE]
 _ALERT_ID = "7c0de5a1b2f34c56a7d8e9f0a1b2c3d4"
 _IN_ALERT = {"alert_id": _ALERT_ID}
@@ -38,7 +38,7 @@ _ALERT = {
     "job_id": JOB_ID,
     "kind": "few_outputs",
     "state": "open",
-    "message": "example-shop stored 0 outputs; at least 1 is expected.",
+    "message": "example-shop stored 0 outputs; at least 5 are expected.",
     "rule": _RULE,
     "labels": {"country": "DE"},
     "facts": {"value": 0.0, "usual": None, "fields": [], "field_count": 0},
