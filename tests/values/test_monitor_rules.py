@@ -19,7 +19,7 @@ from tests.support import monitors_model as model
 from tests.support.monitors_model import DAY, HOUR, Facts, new_rule
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))
-MANY = settings(max_examples=20 * EXAMPLES, deadline=None)
+MANY = settings(max_examples=10 * EXAMPLES, deadline=None)
 PATHS = ("price", "name", "seller.name")
 JOBS = (None, "a", "b")
 STATUSES: tuple[Status, ...] = ("complete", "partial", "failed", "abandoned")
