@@ -89,7 +89,8 @@ def test_the_reference_in_the_docs_is_current() -> None:
 
 
 # OpenAPI cannot say that parameters belong together, and that they change the meaning of the body.
-# Nor can it say which outputs a job has, which positions a group has, and which URLs are targets.
+# Nor can it say which outputs a job has, which positions a group has, which URLs are targets, and
+# which members belong to which kind of rule.
 BELONG_TOGETHER = """
 [[operations]]
 include-name = "POST /v1/outputs/{group_id}"
@@ -105,6 +106,18 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
 
 [[operations]]
 include-name = "PUT /v1/webhooks/{webhook_id}"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
+
+[[operations]]
+include-name = "PUT /v1/monitors/{group_id}"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
+
+[[operations]]
+include-name = "GET /v1/alerts"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
+
+[[operations]]
+include-name = "POST /v1/alerts/{alert_id}"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "4xx"]
 """
 

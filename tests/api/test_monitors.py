@@ -146,3 +146,15 @@ def test_suggestions_fit_the_runs_without_alerts(timed: Client, clock: Clock) ->
     assert ("missing", None) not in {
         (rule["kind"], rule["path"]) for rule in timed.get("/v1/monitors/group/suggested").json()
     }
+
+
+def test_a_date_of_another_type_is_not_valid(client: Client) -> None:
+    run_id = start(client)
+    rules(client, {"kind": "failed_run"})
+    finish(client, run_id, "failed")
+    [alert] = alerts(client)
+    for value in ({}, 1, True, ["2030-01-01"]):
+        answer = client.post(f"/v1/alerts/{alert['alert_id']}", json={"muted_until": value})
+        assert answer.status_code == 422
+        [problem] = answer.json()["detail"]
+        assert problem["loc"] == ["body", "muted_until"]

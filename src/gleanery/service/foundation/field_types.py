@@ -218,6 +218,13 @@ def _normalize_region(code: str) -> str:
     return key
 
 
+def _parse_date_time(value: Any) -> int:
+    """Return microseconds since 1970. A body can have a value of any type here."""
+    if not isinstance(value, str):
+        raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
+    return timestamps.parse(value)
+
+
 def _check_date_time(text: str) -> str:
     if not timestamps.is_date_time(text):
         raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
@@ -399,7 +406,7 @@ LIST_OF_FORMATS = "\n".join(f"- `{one.name}`: {one.description}" for one in FORM
 """The formats in the description of a parameter, one per line."""
 DateTime = Annotated[
     int,
-    BeforeValidator(as_validation_error("date_time", timestamps.parse)),
+    BeforeValidator(as_validation_error("date_time", _parse_date_time)),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
