@@ -214,7 +214,7 @@ def test_an_alert_without_a_level_cannot_be_accepted(gleanery: CommandLine, tmp_
     assert found["kind"] == "failed_run"
     done = gleanery("alerts", "accept", found["alert_id"])
     assert done.returncode == 1
-    assert done.stderr.startswith("gleanery: There is no level that could be normal")
+    assert done.stderr.startswith("gleanery: Alerts of this kind have no normal level")
 
 
 # --- monitors -----------------------------------------------------------------------------------
