@@ -146,3 +146,13 @@ def test_suggestions_fit_the_runs_without_alerts(timed: Client, clock: Clock) ->
     assert ("missing", None) not in {
         (rule["kind"], rule["path"]) for rule in timed.get("/v1/monitors/group/suggested").json()
     }
+
+
+def test_no_rule_about_the_median_of_whole_numbers_is_suggested(client: Client) -> None:
+    run_id = start(client)
+    items = [output(n, data={"stock": n, "price": n + 0.5}) for n in range(20)]
+    client.post(f"/v1/outputs/group?run_id={run_id}", json=items).raise_for_status()
+    finish(client, run_id)
+    suggested = client.get("/v1/monitors/group/suggested").json()
+    paths = [rule["path"] for rule in suggested if rule["kind"] == "number_shift"]
+    assert paths == ["price"], "the median of the stock is 9.5"

@@ -198,12 +198,7 @@ def _about_values(items: Sequence[Sequence[bytes]]) -> Iterable[_Candidate]:
     if most < THRESHOLDS["duplicates"].default / 2:
         reason = f"At most {100 * most:.1f} % of the newest outputs have the same data as another."
         yield _Candidate(_rule("duplicates"), reason)
-    fractions = {
-        path
-        for sample in samples
-        for path, number in sample.numbers.items()
-        if not float(number).is_integer()
-    }
+    fractions = {path for some in items for path in reading.fractions_of(some)}
     for path in sorted(fractions, key=lambda path: (len(path), path))[:_MAX_PATHS]:
         reason = "It is a number with a fraction, such as a price: its median should change slowly."
         yield _Candidate(_rule("number_shift", path=path), reason)
