@@ -155,6 +155,8 @@ def suggest(
 
 def _suggested_row(rule: SuggestedRule) -> tuple[str, ...]:
     preview = rule.preview
+    if not preview.runs:
+        return (*_row(rule), "none to judge yet", rule.reason)
     alerts = "1 alert" if preview.alerts == 1 else f"{preview.alerts:,} alerts"
     runs = "1 run" if preview.runs == 1 else f"{preview.runs:,} runs"
     return (*_row(rule), f"{alerts} in {runs}", rule.reason)
