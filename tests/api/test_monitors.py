@@ -158,3 +158,13 @@ def test_a_date_of_another_type_is_not_valid(client: Client) -> None:
         assert answer.status_code == 422
         [problem] = answer.json()["detail"]
         assert problem["loc"] == ["body", "muted_until"]
+
+
+def test_no_rule_about_the_median_of_whole_numbers_is_suggested(client: Client) -> None:
+    run_id = start(client)
+    items = [output(n, data={"stock": n, "price": n + 0.5}) for n in range(20)]
+    client.post(f"/v1/outputs/group?run_id={run_id}", json=items).raise_for_status()
+    finish(client, run_id)
+    suggested = client.get("/v1/monitors/group/suggested").json()
+    paths = [rule["path"] for rule in suggested if rule["kind"] == "number_shift"]
+    assert paths == ["price"], "the median of the stock is 9.5"

@@ -214,7 +214,7 @@ def test_an_alert_without_a_level_cannot_be_accepted(gleanery: CommandLine, tmp_
     assert found["kind"] == "failed_run"
     done = gleanery("alerts", "accept", found["alert_id"])
     assert done.returncode == 1
-    assert done.stderr.startswith("gleanery: There is no level that could be normal")
+    assert done.stderr.startswith("gleanery: Alerts of this kind have no normal level")
 
 
 # --- monitors -----------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_rules_are_shown(gleanery: CommandLine, tmp_path: Path) -> None:
     assert run(gleanery, "monitors", "show", "prices").splitlines() == [
         "Kind         Job  Field  An alert opens if",
         "no_run       all         there is no run for 2 times the usual interval",
-        "few_outputs  all         a run sends less than 50 % of the usual outputs",
+        "few_outputs  all         a run sends at most 50 % of the usual outputs",
         "fill_rate    all         a field is filled less often by 20 percentage points",
     ]
     with Terminal("monitors", "show", "prices", **gleanery.variables) as terminal:
@@ -238,7 +238,7 @@ def test_rules_are_added_and_removed(gleanery: CommandLine, tmp_path: Path) -> N
     before = rules(gleanery)
     add = ("monitors", "add", "prices", "few_outputs", "--job", "s4")
     shown = run(gleanery, *add, "--threshold", "0.7", "--minimum", "100")
-    assert "a run sends less than 70 % of the usual outputs, or fewer than 100" in shown
+    assert "a run sends at most 70 % of the usual outputs, or fewer than 100" in shown
     assert rules(gleanery)[:3] == before
     assert rules(gleanery)[3:] == [
         {

@@ -92,7 +92,7 @@ def test_a_new_webhook_has_a_secret_that_is_printed_once(gleanery: CommandLine) 
     printed = re.fullmatch(r"Webhook: (\w+)\nSecret: (whsec_\S+)\n", done.stdout)
     assert printed is not None
     webhook_id, secret = printed.groups()
-    assert "Store the secret now: it is not shown again." in done.stderr
+    assert "A chat or a mailbox does not need the secret. It is not shown again." in done.stderr
     assert f"gleanery webhooks test {webhook_id}" in done.stderr
     [webhook] = listed(gleanery)
     assert webhook["id"] == webhook_id

@@ -117,11 +117,11 @@ def _describe(rule: Rule) -> str:
     minimum = "" if rule.minimum is None else f", or fewer than {rule.minimum:,}"
     texts = {
         "no_run": f"there is no run for {threshold:g} times the usual interval",
-        "few_outputs": f"a run sends less than {share} of the usual outputs{minimum}",
+        "few_outputs": f"a run sends at most {share} of the usual outputs{minimum}",
         "fill_rate": f"a field is filled less often by {100 * threshold:g} percentage points",
         "kind_change": f"{share} of the values have another kind",
-        "rejected": f"more than {share} of the elements are not valid",
-        "missing": f"more than {share} of the outputs are missing",
+        "rejected": f"{share} of the elements are not valid",
+        "missing": f"{share} of the outputs are missing",
         "number_shift": f"the median is {threshold:g} times larger or smaller",
         "duplicates": f"{share} of the outputs have the same data",
         "held_removal": "a removal waits for a decision",
@@ -155,6 +155,8 @@ def suggest(
 
 def _suggested_row(rule: SuggestedRule) -> tuple[str, ...]:
     preview = rule.preview
+    if not preview.runs:
+        return (*_row(rule), "none to judge yet", rule.reason)
     alerts = "1 alert" if preview.alerts == 1 else f"{preview.alerts:,} alerts"
     runs = "1 run" if preview.runs == 1 else f"{preview.runs:,} runs"
     return (*_row(rule), f"{alerts} in {runs}", rule.reason)
@@ -251,7 +253,7 @@ def add(
         Option(
             "--threshold",
             metavar="NUMBER",
-            help="When an alert opens, such as 0.7: less than 70 % of the usual outputs. Each kind "
+            help="When an alert opens, such as 0.7: at most 70 % of the usual outputs. Each kind "
             "has a default.",
         ),
     ] = None,

@@ -49,6 +49,7 @@ app.add_command(webhooks_app, "webhooks")
 _COLUMNS = ("Webhook", "Status", "Format", "Events", "Groups", "URL", "Description")
 _RESETTABLE = ("groups", "description", "format", "headers")
 _STORE = "Store the secret now: it is not shown again. Receivers verify signatures with it."
+_NOT_NEEDED = "A chat or a mailbox does not need the secret. It is not shown again."
 
 FormatName = Literal["standard", "slack", "discord", "teams", "email"]
 StatusName = Literal["waiting", "delivered", "failed"]
@@ -140,7 +141,8 @@ def create(
 
 def _print_secret(webhook: WebhookWithSecret) -> None:
     click.echo(printable(f"Secret: {webhook.secret}"))
-    click.echo(_STORE, err=True)
+    is_signed = webhook.format == "standard"
+    click.echo(_STORE if is_signed else _NOT_NEEDED, err=True)
 
 
 @data_command(

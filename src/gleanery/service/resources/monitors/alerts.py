@@ -127,7 +127,10 @@ SELECT {_COLUMNS} FROM {{alerts}} WHERE organization_id = $1 AND id < $2 {{condi
 ORDER BY id DESC LIMIT $3
 """
 _JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
-_NO_LEVEL = "There is no level that could be normal: this alert is not about what runs are like"
+_NO_LEVEL = (
+    "Alerts of this kind have no normal level: change the threshold of the rule, or switch it "
+    "off for the job"
+)
 _CLOSED = "This alert is closed"
 
 

@@ -215,6 +215,19 @@ def sample_of(items: Sequence[bytes]) -> Sample:
     )
 
 
+def fractions_of(items: Sequence[bytes]) -> set[str]:
+    """Return the paths of the numbers of these outputs of which one has a fraction."""
+    found: dict[str, list[float]] = {}
+    for item in items:
+        for path, number in _numbers(json_text.decode(escape_markers(item)).get("data")):
+            found.setdefault(path, []).append(number)
+    return {
+        path
+        for path, values in found.items()
+        if len(values) >= judging.MIN_VALUES and not all(value.is_integer() for value in values)
+    }
+
+
 def _numbers(data: Any) -> Iterator[tuple[str, float]]:
     """Yield the numbers of an output: members of data, and members of objects in it."""
     if not isinstance(data, dict):

@@ -6,6 +6,7 @@ the runs whose fields are kept can be judged again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -186,7 +187,9 @@ def _about_fields(past: _Past) -> Iterable[_Candidate]:
         if count >= judging.MIN_RUNS and len(each) == count and min(each) >= _STABLE
     ]
     for path in sorted(stable, key=lambda path: (len(path), path))[:_MAX_PATHS]:
-        reason = f"It was filled in at least {100 * min(rates[path]):.0f} % of the outputs so far."
+        least = min(rates[path])
+        share = "all" if least == 1 else f"at least {math.floor(100 * least)} %"
+        reason = f"It was filled in {share} of the outputs so far."
         yield _Candidate(_rule("fill_rate", 0.05, path), reason)
 
 
@@ -198,12 +201,7 @@ def _about_values(items: Sequence[Sequence[bytes]]) -> Iterable[_Candidate]:
     if most < THRESHOLDS["duplicates"].default / 2:
         reason = f"At most {100 * most:.1f} % of the newest outputs have the same data as another."
         yield _Candidate(_rule("duplicates"), reason)
-    fractions = {
-        path
-        for sample in samples
-        for path, number in sample.numbers.items()
-        if not float(number).is_integer()
-    }
+    fractions = {path for some in items for path in reading.fractions_of(some)}
     for path in sorted(fractions, key=lambda path: (len(path), path))[:_MAX_PATHS]:
         reason = "It is a number with a fraction, such as a price: its median should change slowly."
         yield _Candidate(_rule("number_shift", path=path), reason)

@@ -16,7 +16,7 @@ const NUMBER = /^\d{1,12}(\.\d{1,9})?$/;
 const THRESHOLDS = {
   no_run: ["Times the usual interval", 1],
   failed_run: ["Failed runs in a row", 1],
-  few_outputs: ["Less than this share of the usual outputs (%)", 100],
+  few_outputs: ["At most this share of the usual outputs (%)", 100],
   fill_rate: ["Drop of the fill rate (percentage points)", 100],
   kind_change: ["Values with another kind (%)", 100],
   rejected: ["Elements that are not valid (%)", 100],

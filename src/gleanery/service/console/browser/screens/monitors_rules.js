@@ -19,7 +19,7 @@ const SENTENCES = {
   no_run: ({ threshold, hours }) => (hours === null ? `No run for ${number(threshold)} times the usual interval` : `No run for ${plural(hours, "hour")}`),
   failed_run: ({ threshold }) => (threshold < 2 ? "A run has failed, or was abandoned" : `${plural(threshold, "run")} in a row have failed, or were abandoned`),
   few_outputs: ({ threshold, minimum }) =>
-    [threshold > 0 && `less than ${percent(threshold)} of the usual outputs`, minimum !== null && `fewer than ${plural(minimum, "output")}`].filter(Boolean).join(", or ").replace(/^/, "A run has sent "),
+    [threshold > 0 && `at most ${percent(threshold)} of the usual outputs`, minimum !== null && `fewer than ${plural(minimum, "output")}`].filter(Boolean).join(", or ").replace(/^/, "A run has sent "),
   fill_rate: (rule) => html`The fill rate of ${of(rule, "a field")} has dropped by ${number(100 * rule.threshold)} percentage points`,
   kind_change: (rule) => html`${percent(rule.threshold)} of the values of ${of(rule, "a field")} have another kind than usual`,
   rejected: ({ threshold }) => `${percent(threshold)} of the sent elements are not valid`,
