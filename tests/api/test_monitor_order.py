@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from gleanery.service.resources.monitors import evaluation
 from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.runs import changing
 from tests.api.test_monitor_schedules import open_alerts, set_rules
 from tests.support.monitors_model import HOUR
 from tests.support.outputs import output
 from tests.support.runs import complete, finish, start
-from tests.support.service import DAY, Clock, Service
+from tests.support.service import DAY, Client, Clock, Service
 
 
 def test_a_run_that_is_compared_for_long_does_not_close_the_alert_of_a_later_one(
@@ -82,3 +83,24 @@ def test_rules_that_change_during_a_look_count_for_all_jobs(
             clock.move(seconds=3 * HOUR)
             timed_service.sweep(clock)
         assert open_alerts(client) == [("a", "no_run"), ("b", "no_run")]
+
+
+def test_a_run_that_cannot_be_judged_does_not_block_later_ones(
+    timed: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge, failures = evaluation._judge, [1]
+
+    def fail_once(read: Any) -> Any:
+        if failures:
+            raise ZeroDivisionError(failures.pop())
+        return judge(read)
+
+    run_id = start(timed)
+    set_rules(timed, {"kind": "failed_run"})
+    monkeypatch.setattr(evaluation, "_judge", fail_once)
+    finish(timed, run_id, "failed")
+    assert open_alerts(timed) == []
+    finish(timed, start(timed), "failed")
+    [logged] = [record for record in caplog.records if record.exc_info]
+    assert logged.message == "a run cannot be judged by the monitors: it opens no alert"
+    assert open_alerts(timed) == [("job", "failed_run")]

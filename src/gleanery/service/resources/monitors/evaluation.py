@@ -115,7 +115,7 @@ class Monitors:
         if read is None:
             return False
         row, organization_id = read.run.row, database.organization_id
-        judged = await self._computations.run(organization_id, _judge, read)
+        judged = await self._computations.run(organization_id, _try_to_judge, read)
         try:
             await database.write(
                 lambda transaction: self._store(transaction, group, job_id, read, judged),
@@ -163,7 +163,7 @@ class Monitors:
         changes = Changes(locked)
         run = JudgedBy(row.id, row.run_id)
         open_by_kind = _of_labels(open_alerts, row.labels)
-        has_alert = False
+        has_alert = not judged.is_model
         for kind in KINDS:
             if kind == "no_run":
                 continue
@@ -352,6 +352,21 @@ class _Judged(NamedTuple):
     usual: Mapping[Kind, Level]
     level: Level
     sample: Sample
+    is_model: bool = True
+    """False if nothing can be said of the run, not even for later ones."""
+
+
+def _try_to_judge(read: _Read) -> _Judged:
+    """Judge a run. After an error there are no verdicts: to try again would fail for ever.
+
+    Later runs of the job wait for this one, and it would stay open.
+    """
+    try:
+        return _judge(read)
+    except Exception:
+        run = {"run": read.run.row.run_id}
+        _log.exception("a run cannot be judged by the monitors: it opens no alert", extra=run)
+        return _Judged({}, {}, Level(), Sample(), is_model=False)
 
 
 def _judge(read: _Read) -> _Judged:
