@@ -186,7 +186,7 @@ CREATE TABLE jobs (
     approved_seq     INTEGER,                      -- position of the last approval of the job
     complete_runs    INTEGER NOT NULL DEFAULT 0,
     kept_runs        INTEGER NOT NULL DEFAULT 0,   -- the removals of runs up to this one do not count
-    run_due_at       INTEGER,                      -- the next look whether a run is overdue
+    run_due_at       INTEGER DEFAULT 0,            -- the next look whether a run is overdue; 0: at once
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
