@@ -630,7 +630,8 @@ CREATE TABLE alerts (
     close_reason      TEXT,                         -- over, normal or rule_removed
     acknowledged_at   INTEGER,
     acknowledged_by   TEXT,
-    muted_until       INTEGER
+    muted_until       INTEGER,
+    is_silent         INTEGER NOT NULL DEFAULT FALSE -- it has opened while it was muted, and nobody knows
 ) STRICT;
 
 CREATE UNIQUE INDEX alerts_by_alert_id ON alerts (alert_id, organization_id);

@@ -35,6 +35,7 @@ CREATE TABLE alerts (
     acknowledged_at   BIGINT,
     acknowledged_by   TEXT,
     muted_until       BIGINT,
+    is_silent         BOOLEAN NOT NULL DEFAULT FALSE, -- it has opened while it was muted, and nobody knows
     PRIMARY KEY (organization_id, id)
 );
 
