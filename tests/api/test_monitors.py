@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.outputs import output
 from tests.support.runs import complete, finish, start
 from tests.support.service import DAY, Client, Clock, Service
@@ -146,3 +148,16 @@ def test_suggestions_fit_the_runs_without_alerts(timed: Client, clock: Clock) ->
     assert ("missing", None) not in {
         (rule["kind"], rule["path"]) for rule in timed.get("/v1/monitors/group/suggested").json()
     }
+
+
+def test_a_job_has_a_limit_of_open_alerts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run has other labels, so no later run closes the alert of an earlier one."""
+    monkeypatch.setattr("gleanery.service.resources.monitors.alerts.KEPT_OPEN", 3)
+    start(client)
+    rule = {"kind": "few_outputs", "minimum": 1}
+    assert client.put("/v1/monitors/group", json=[rule]).status_code == 200
+    for number in range(5):
+        finish(client, start(client, labels={"date": f"{number}"}))
+    found = [(alert["labels"]["date"], alert["state"]) for alert in alerts(client)]
+    states = ["open"] * 3 + ["closed"] * 2
+    assert found == [*zip("43210", states, strict=True)]

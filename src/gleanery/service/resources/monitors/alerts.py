@@ -37,6 +37,8 @@ from gleanery.service.storage.group_lock import Clock, LockedGroup
 
 KEPT_ALERTS = 500
 """Closed alerts of a job that are kept."""
+KEPT_OPEN = 1000
+"""Open alerts of a job. No run may ever close them, if each run has other labels."""
 _SHOWN_FIELDS = 20
 _COLUMNS = """
 id, alert_id, (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = alerts.group_id),
@@ -63,6 +65,15 @@ SELECT muted_until FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND kind = $4 AND labels = $5
 ORDER BY id DESC LIMIT 1
 """
+# Those that have opened most recently stay open.
+_TOO_MANY = indexed(
+    """
+SELECT id, muted_until FROM {alerts}
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND closed_at IS NULL
+ORDER BY id DESC LIMIT 1 OFFSET $4
+""",
+    alerts="alerts_open_of_job",
+)
 # The newest alert whose run was said to be normal.
 _ACCEPTED = """
 SELECT kind, last_run, observed FROM alerts
@@ -248,6 +259,8 @@ class Changes:
         )
         if muted_until is None:
             self._opened.append(id_)
+        for old_id, old_muted_until in await locked.transaction.fetch(_TOO_MANY, *key, KEPT_OPEN):
+            await self.close(old_id, old_muted_until, "over")
         newest = await locked.transaction.fetch(_NEWEST, *key, KEPT_ALERTS)
         if newest:
             await locked.transaction.fetch(_DELETE_OLD, *key, newest[0][0])
