@@ -190,6 +190,24 @@ def test_a_mailbox_gets_one_message_when_alerts_open_and_one_when_they_are_over(
     assert f"/console#/groups/group/runs/{bad}\n" in received[0].text
 
 
+def test_an_event_about_an_alert_is_small_whatever_the_names_are(
+    client: Client, receiver: Receiver, path: str
+) -> None:
+    """Receivers of webhooks expect less than 20 kB. The rest is in the API."""
+    create(client, receiver.url(path), *ALERTS)
+    job = "𝕛" * 200
+    labels = {f"{number:02}{'𝕝' * 62}": "𝕧" * 256 for number in range(16)}
+    start(client, job)
+    rule = {"kind": "few_outputs", "minimum": 1, "job_id": job}
+    assert client.put("/v1/monitors/group", json=[rule]).status_code == 200
+    finish(client, start(client, job, labels=labels))
+    [received] = receiver.wait_for(1, path)
+    assert len(received.body) < 20_000
+    [alert] = alerts(client)
+    assert (received.data["alert_id"], received.data["job_id"]) == (alert["alert_id"], job)
+    assert alert["labels"] == labels
+
+
 def test_overdue_jobs_of_a_group_are_one_message(
     service: Service, client: Client, clock: Clock, receiver: Receiver, path: str
 ) -> None:

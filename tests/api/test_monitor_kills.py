@@ -192,3 +192,39 @@ def test_a_muted_alert_tells_nobody_until_a_person_ends_that(timed: Client, cloc
     complete(timed, *USUAL)
     complete(timed, 1)
     assert events(timed, webhook) == {"alert.opened": 3, "alert.closed": 2}
+
+
+def test_an_alert_that_opens_while_it_is_muted_is_told_when_that_is_over(
+    timed: Client, clock: Clock
+) -> None:
+    """The fault lasts longer than the mute. Nobody would know of it."""
+    make_usual(timed)
+    [webhook] = create_webhooks(timed)[:1]
+    complete(timed, 1)
+    [alert] = alerts(timed, state="open")
+    tomorrow = timestamps.render_microseconds(clock() + DAY * timestamps.SECOND)
+    muted = timed.post(f"/v1/alerts/{alert['alert_id']}", json={"muted_until": tomorrow})
+    assert muted.status_code == 200, muted.text
+    complete(timed, *USUAL)
+    complete(timed, 1)
+    complete(timed, 1)
+    assert events(timed, webhook) == {"alert.opened": 1}
+    clock.move(seconds=2 * DAY)
+    for _ in range(2):
+        complete(timed, 1)
+        assert events(timed, webhook) == {"alert.opened": 2}
+    complete(timed, *USUAL)
+    assert events(timed, webhook) == {"alert.opened": 2, "alert.closed": 1}
+
+
+def test_an_alert_that_was_told_is_not_told_again_after_a_mute(timed: Client, clock: Clock) -> None:
+    make_usual(timed)
+    [webhook] = create_webhooks(timed)[:1]
+    complete(timed, 1)
+    [alert] = alerts(timed, state="open")
+    tomorrow = timestamps.render_microseconds(clock() + DAY * timestamps.SECOND)
+    muted = timed.post(f"/v1/alerts/{alert['alert_id']}", json={"muted_until": tomorrow})
+    assert muted.status_code == 200, muted.text
+    clock.move(seconds=2 * DAY)
+    complete(timed, 1)
+    assert events(timed, webhook) == {"alert.opened": 1}

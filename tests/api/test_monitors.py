@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.outputs import output
 from tests.support.runs import complete, finish, start
 from tests.support.service import DAY, Client, Clock, Service
@@ -168,3 +170,16 @@ def test_no_rule_about_the_median_of_whole_numbers_is_suggested(client: Client) 
     suggested = client.get("/v1/monitors/group/suggested").json()
     paths = [rule["path"] for rule in suggested if rule["kind"] == "number_shift"]
     assert paths == ["price"], "the median of the stock is 9.5"
+
+
+def test_a_job_has_a_limit_of_open_alerts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run has other labels, so no later run closes the alert of an earlier one."""
+    monkeypatch.setattr("gleanery.service.resources.monitors.alerts.KEPT_OPEN", 3)
+    start(client)
+    rule = {"kind": "few_outputs", "minimum": 1}
+    assert client.put("/v1/monitors/group", json=[rule]).status_code == 200
+    for number in range(5):
+        finish(client, start(client, labels={"date": f"{number}"}))
+    found = [(alert["labels"]["date"], alert["state"]) for alert in alerts(client)]
+    states = ["open"] * 3 + ["closed"] * 2
+    assert found == [*zip("43210", states, strict=True)]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gleanery.service.foundation.values import json_text, timestamps
+from gleanery.service.resources.fields.job_fields import MAX_NAMES
 from gleanery.service.resources.monitors import judging, rules, schedule
 from gleanery.service.resources.monitors.judging import JudgedRun, Level, Sample
 from gleanery.service.resources.monitors.rules import JobRules, Kind, Rule
@@ -199,6 +200,20 @@ def test_no_run_is_below_a_usual_level_of_nothing() -> None:
     )
     assert verdict is not None
     assert not verdict.is_problem
+
+
+def test_a_job_with_many_fields_has_no_alert_about_a_field_that_is_a_little_rarer() -> None:
+    """There is no limit below which a field could fall."""
+    fields = [((f"a{number:04}",), {"string": 100}) for number in range(sum(MAX_NAMES.values()))]
+    models = [judging.levels_of_fields(fields, 100, ".".join)[1] for _ in range(4)]
+    usual = judging.usual_of(models)
+    assert usual is not None
+    fields[0][1]["string"] = 99
+    values, level = judging.levels_of_fields(fields, 100, ".".join)
+    run = JudgedRun("complete", 100, 0, 0, 100, False, 0, 100, values, level, Sample(), 0)
+    verdict = judging.judge("fill_rate", run, usual, JobRules(rules.DEFAULT_RULES, "a"))
+    assert verdict is not None
+    assert [fact.path for fact in verdict.fields] == []
 
 
 # --- schedules ----------------------------------------------------------------------------------

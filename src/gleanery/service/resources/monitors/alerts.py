@@ -37,6 +37,8 @@ from gleanery.service.storage.group_lock import Clock, LockedGroup
 
 KEPT_ALERTS = 500
 """Closed alerts of a job that are kept."""
+KEPT_OPEN = 1000
+"""Open alerts of a job. No run may ever close them, if each run has other labels."""
 _SHOWN_FIELDS = 20
 _COLUMNS = """
 id, alert_id, (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = alerts.group_id),
@@ -45,7 +47,7 @@ kind, labels, rule, facts, run_id, last_run_id, run_count, opened_at, closed_at,
 acknowledged_at, acknowledged_by, muted_until
 """
 _OPEN_OF_JOB = """
-SELECT id, kind, labels, usual, muted_until FROM alerts
+SELECT id, kind, labels, usual, muted_until, is_silent FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND closed_at IS NULL
 """
 _OPEN_OF_GROUP = indexed(
@@ -63,6 +65,15 @@ SELECT muted_until FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND kind = $4 AND labels = $5
 ORDER BY id DESC LIMIT 1
 """
+# Those that have opened most recently stay open.
+_TOO_MANY = indexed(
+    """
+SELECT id, muted_until FROM {alerts}
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND closed_at IS NULL
+ORDER BY id DESC LIMIT 1 OFFSET $4
+""",
+    alerts="alerts_open_of_job",
+)
 # The newest alert whose run was said to be normal.
 _ACCEPTED = """
 SELECT kind, last_run, observed FROM alerts
@@ -78,8 +89,8 @@ ORDER BY id DESC LIMIT 100
 """
 _OPEN = """
 INSERT INTO alerts (organization_id, alert_id, group_id, job_id, kind, labels, rule, facts, usual,
-    observed, run_id, last_run_id, last_run, run_count, opened_at, muted_until)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15)
+    observed, run_id, last_run_id, last_run, run_count, opened_at, muted_until, is_silent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, $14, $15, $16)
 RETURNING id
 """
 _UPDATE = """
@@ -88,6 +99,7 @@ UPDATE alerts SET rule = $3, facts = $4, observed = $5, last_run_id = $6, last_r
 WHERE organization_id = $1 AND id = $2
 """
 _SET_FACTS = "UPDATE alerts SET facts = $3 WHERE organization_id = $1 AND id = $2"
+_TELL = "UPDATE alerts SET is_silent = FALSE WHERE organization_id = $1 AND id = $2"
 _CLOSE = """
 UPDATE alerts SET closed_at = $3, close_reason = $4 WHERE organization_id = $1 AND id = $2
 """
@@ -145,6 +157,8 @@ class OpenAlert(NamedTuple):
     labels: str
     usual: str
     muted_until: int | None
+    is_silent: bool
+    """True if it has opened while it was muted, and nobody was told since."""
 
     @property
     def level(self) -> Level:
@@ -244,10 +258,12 @@ class Changes:
             *(locked.group_id, job_id, kind, labels),
             *(_encode(rule), _encode_facts(verdict), _encode(usual), _encode(observed)),
             *(run.run_id, run.number, 0 if run.run_id is None else 1),
-            *(locked.now, muted_until),
+            *(locked.now, muted_until, muted_until is not None),
         )
         if muted_until is None:
             self._opened.append(id_)
+        for old_id, old_muted_until in await locked.transaction.fetch(_TOO_MANY, *key, KEPT_OPEN):
+            await self.close(old_id, old_muted_until, "over")
         newest = await locked.transaction.fetch(_NEWEST, *key, KEPT_ALERTS)
         if newest:
             await locked.transaction.fetch(_DELETE_OLD, *key, newest[0][0])
@@ -260,11 +276,20 @@ class Changes:
         values = (_encode(rule), _encode_facts(verdict), _encode(observed), run.run_id, run.number)
         key = (self._locked.organization_id, alert.id)
         await self._locked.transaction.fetch(_UPDATE, *key, *values)
+        await self._tell_late(alert)
 
     async def set_facts(self, alert: OpenAlert, verdict: Verdict) -> None:
         """Store new numbers, although there was no other run."""
         key = (self._locked.organization_id, alert.id)
         await self._locked.transaction.fetch(_SET_FACTS, *key, _encode_facts(verdict))
+        await self._tell_late(alert)
+
+    async def _tell_late(self, alert: OpenAlert) -> None:
+        """Tell of an alert that has opened while it was muted, if it is not muted any more."""
+        locked = self._locked
+        if alert.is_silent and (alert.muted_until is None or alert.muted_until <= locked.now):
+            await locked.transaction.fetch(_TELL, locked.organization_id, alert.id)
+            self._opened.append(alert.id)
 
     async def close(self, id_: int, muted_until: int | None, reason: CloseReason) -> None:
         locked = self._locked

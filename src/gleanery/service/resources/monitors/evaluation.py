@@ -73,6 +73,7 @@ SELECT jobs.organization_id, groups.name, jobs.id FROM jobs
 JOIN groups ON groups.organization_id = jobs.organization_id AND groups.id = jobs.group_id
 WHERE run_due_at <= $1 ORDER BY run_due_at LIMIT 10000
 """
+_IS_DUE = "SELECT 1 FROM jobs WHERE organization_id = $1 AND id = $2 AND run_due_at <= $3"
 _JOBS_AT_ONCE = 50
 """Overdue jobs of a group that are one message."""
 _LOOK_AGAIN = 10 * 60 * timestamps.SECOND
@@ -114,7 +115,7 @@ class Monitors:
         if read is None:
             return False
         row, organization_id = read.run.row, database.organization_id
-        judged = await self._computations.run(organization_id, _judge, read)
+        judged = await self._computations.run(organization_id, _try_to_judge, read)
         try:
             await database.write(
                 lambda transaction: self._store(transaction, group, job_id, read, judged),
@@ -162,7 +163,7 @@ class Monitors:
         changes = Changes(locked)
         run = JudgedBy(row.id, row.run_id)
         open_by_kind = _of_labels(open_alerts, row.labels)
-        has_alert = False
+        has_alert = not judged.is_model
         for kind in KINDS:
             if kind == "no_run":
                 continue
@@ -263,12 +264,17 @@ class Monitors:
             await self._look_at(database, group, jobs[start : start + _JOBS_AT_ONCE])
 
     async def _look_at(self, database: Database, group: str, jobs: Sequence[int]) -> None:
-        """Look at some jobs of a group. All that are overdue now are one message."""
+        """Look at some jobs of a group. All that are overdue now are one message.
+
+        A job that another process has looked at, or that was judged since the read, is left out.
+        """
         schedules: dict[int, tuple[JobRules, _Schedule]] = {}
         stored = None
         for job_id in jobs:
             found = await database.read(_GROUP, database.organization_id, group, job_id)
             if found and found[0][2] is not None:
+                if schedules and found[0][1] != stored:
+                    return  # the next sweep looks at all of them by the new rules
                 group_id, stored, job = found[0]
                 of_job = JobRules(rules.decode(stored), job)
                 key = (database.organization_id, group_id, job_id)
@@ -282,7 +288,8 @@ class Monitors:
                 return  # the next sweep looks again
             changes = Changes(locked)
             for job_id, (of_job, read) in schedules.items():
-                await self._check_schedule(locked, changes, job_id, of_job, read)
+                if await transaction.fetch(_IS_DUE, locked.organization_id, job_id, locked.now):
+                    await self._check_schedule(locked, changes, job_id, of_job, read)
             await changes.finish()
 
         await database.write(work, queue_key=group)
@@ -345,6 +352,21 @@ class _Judged(NamedTuple):
     usual: Mapping[Kind, Level]
     level: Level
     sample: Sample
+    is_model: bool = True
+    """False if nothing can be said of the run, not even for later ones."""
+
+
+def _try_to_judge(read: _Read) -> _Judged:
+    """Judge a run. After an error there are no verdicts: to try again would fail for ever.
+
+    Later runs of the job wait for this one, and it would stay open.
+    """
+    try:
+        return _judge(read)
+    except Exception:
+        run = {"run": read.run.row.run_id}
+        _log.exception("a run cannot be judged by the monitors: it opens no alert", extra=run)
+        return _Judged({}, {}, Level(), Sample(), is_model=False)
 
 
 def _judge(read: _Read) -> _Judged:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gleanery.service.resources.fields.job_fields import MAX_NAMES
 from gleanery.service.resources.fields.shapes import UNFILLED_KINDS, UNLISTED, Names
 from gleanery.service.resources.monitors.rules import JobRules, Kind, Rule
 from gleanery.service.resources.run_records.rows import Status
@@ -22,8 +23,8 @@ MIN_RUNS = 4
 """Earlier runs that are needed to know what is usual."""
 USUAL_RUNS = 10
 """Earlier runs whose median is usual."""
-MAX_FIELDS = 1000
-"""Fields that are compared: those that most outputs have."""
+MAX_FIELDS = sum(MAX_NAMES.values())
+"""Fields that are compared: all that a job lists. A field that a run left out would seem empty."""
 MIN_VALUES = 10
 """Outputs, or values of a field, that are needed for a share. Fewer vary too much by chance."""
 _DEVIATIONS = 3

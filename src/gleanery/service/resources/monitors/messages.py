@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.events import storing
 from gleanery.service.resources.events.storing import EventName
 from gleanery.service.resources.monitors.models import AlertOut, FactOut, FactsOut
@@ -12,6 +13,8 @@ from gleanery.service.storage.group_lock import LockedGroup
 
 _MAX_PATH = 100  # characters of the path of a field in a sentence
 _MAX_LISTED = 20  # alerts in one message
+_MAX_EVENT_BYTES = 18_000  # receivers of webhooks expect less than 20 kB
+_FEW_FIELDS = 5  # of an event that would be larger
 _UNITS = ((86_400 * 2, 86_400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"))
 
 
@@ -138,9 +141,10 @@ async def store(locked: LockedGroup, event: EventName, alerts: Sequence[AlertOut
     """
     wanting = await storing.wanting_by_format(locked.transaction, event, locked.name)
     for alert in alerts:
-        await storing.store(locked.transaction, wanting.programs, event, alert, locked.now)
+        data = _shortened(alert)
+        await storing.store(locked.transaction, wanting.programs, event, data, locked.now)
     if alerts and wanting.people:
-        data = {
+        summary = {
             "group_id": locked.name,
             "job_id": alerts[0]["job_id"],
             "run_id": alerts[0]["run_id"],
@@ -150,4 +154,12 @@ async def store(locked: LockedGroup, event: EventName, alerts: Sequence[AlertOut
             ],
             "alert_count": len(alerts),
         }
-        await storing.store(locked.transaction, wanting.people, event, data, locked.now)
+        await storing.store(locked.transaction, wanting.people, event, summary, locked.now)
+
+
+def _shortened(alert: AlertOut) -> AlertOut:
+    """Return the alert with less text, if the event would be too large."""
+    if len(encode(alert)) <= _MAX_EVENT_BYTES:
+        return alert
+    facts = alert["facts"]
+    return {**alert, "labels": {}, "facts": {**facts, "fields": facts["fields"][:_FEW_FIELDS]}}

@@ -25,9 +25,9 @@ rejected_count, missing_count, output_count, removal, removal_count, field_count
 has_alert
 """
 _FIRST_UNJUDGED = f"""
-SELECT {_COLUMNS} FROM runs
+SELECT {_COLUMNS}, coalesce(comparison, '') = 'pending' FROM runs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND is_open
-    AND monitoring = 'pending' AND coalesce(comparison, '') <> 'pending'
+    AND monitoring = 'pending'
 ORDER BY finished_at, id LIMIT 1
 """
 _EARLIER = indexed(
@@ -116,10 +116,14 @@ class RunToJudge(NamedTuple):
 
 
 async def find_unjudged(database: Database, group_id: int, job_id: int) -> RunRow | None:
-    """Return the first run of a job that has ended and was not judged yet."""
+    """Return the first run of a job that has ended and was not judged yet.
+
+    Return None while it is compared. Later runs wait for it, because they are judged in order.
+    """
     key = (database.organization_id, group_id, job_id)
-    rows = await database.read_large(_FIRST_UNJUDGED, *key)
-    return RunRow(*rows[0]) if rows else None
+    for *columns, is_compared in await database.read_large(_FIRST_UNJUDGED, *key):
+        return None if is_compared else RunRow(*columns)
+    return None
 
 
 async def read_run(

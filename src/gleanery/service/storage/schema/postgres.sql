@@ -187,7 +187,7 @@ CREATE TABLE jobs (
     approved_seq     BIGINT,                       -- position of the last approval of the job
     complete_runs    BIGINT  NOT NULL DEFAULT 0,
     kept_runs        BIGINT  NOT NULL DEFAULT 0,   -- the removals of runs up to this one do not count
-    run_due_at       BIGINT,                       -- the next look whether a run is overdue
+    run_due_at       BIGINT  DEFAULT 0,            -- the next look whether a run is overdue; 0: at once
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, group_id, name)
 );
@@ -673,6 +673,7 @@ CREATE TABLE alerts (
     acknowledged_at   BIGINT,
     acknowledged_by   TEXT,
     muted_until       BIGINT,
+    is_silent         BOOLEAN NOT NULL DEFAULT FALSE, -- it has opened while it was muted, and nobody knows
     PRIMARY KEY (organization_id, id)
 );
 

@@ -186,7 +186,7 @@ CREATE TABLE jobs (
     approved_seq     INTEGER,                      -- position of the last approval of the job
     complete_runs    INTEGER NOT NULL DEFAULT 0,
     kept_runs        INTEGER NOT NULL DEFAULT 0,   -- the removals of runs up to this one do not count
-    run_due_at       INTEGER,                      -- the next look whether a run is overdue
+    run_due_at       INTEGER DEFAULT 0,            -- the next look whether a run is overdue; 0: at once
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
@@ -630,7 +630,8 @@ CREATE TABLE alerts (
     close_reason      TEXT,                         -- over, normal or rule_removed
     acknowledged_at   INTEGER,
     acknowledged_by   TEXT,
-    muted_until       INTEGER
+    muted_until       INTEGER,
+    is_silent         INTEGER NOT NULL DEFAULT FALSE -- it has opened while it was muted, and nobody knows
 ) STRICT;
 
 CREATE UNIQUE INDEX alerts_by_alert_id ON alerts (alert_id, organization_id);

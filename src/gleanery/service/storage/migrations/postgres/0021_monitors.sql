@@ -1,9 +1,10 @@
 -- compatible from schema 20
 -- Monitors: rules of groups, what a run was like when it ended, and alerts. A program that does not know
 -- them judges no runs, so the runs that it ends open no alerts.
+-- The next sweep looks at all jobs, and at those that such a program creates.
 
 ALTER TABLE groups ADD COLUMN monitors TEXT;                          -- JSON array of rules; null: the defaults
-ALTER TABLE jobs ADD COLUMN run_due_at BIGINT;                        -- the next look whether a run is overdue
+ALTER TABLE jobs ADD COLUMN run_due_at BIGINT DEFAULT 0;              -- the next look whether a run is overdue; 0: at once
 ALTER TABLE runs ADD COLUMN monitoring TEXT;                          -- null, pending or done: was it judged
 ALTER TABLE runs ADD COLUMN has_alert BOOLEAN NOT NULL DEFAULT FALSE; -- it is not a model for later runs
 ALTER TABLE runs ADD COLUMN sample TEXT;                              -- what its values were like, if a rule asks
@@ -34,6 +35,7 @@ CREATE TABLE alerts (
     acknowledged_at   BIGINT,
     acknowledged_by   TEXT,
     muted_until       BIGINT,
+    is_silent         BOOLEAN NOT NULL DEFAULT FALSE, -- it has opened while it was muted, and nobody knows
     PRIMARY KEY (organization_id, id)
 );
 

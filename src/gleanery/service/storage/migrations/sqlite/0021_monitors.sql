@@ -1,9 +1,10 @@
 -- compatible from schema 20
 -- Monitors: rules of groups, what a run was like when it ended, and alerts. A program that does not know
 -- them judges no runs, so the runs that it ends open no alerts.
+-- The next sweep looks at all jobs, and at those that such a program creates.
 
 ALTER TABLE groups ADD COLUMN monitors TEXT;                          -- JSON array of rules; null: the defaults
-ALTER TABLE jobs ADD COLUMN run_due_at INTEGER;                        -- the next look whether a run is overdue
+ALTER TABLE jobs ADD COLUMN run_due_at INTEGER DEFAULT 0;             -- the next look whether a run is overdue; 0: at once
 ALTER TABLE runs ADD COLUMN monitoring TEXT;                          -- null, pending or done: was it judged
 ALTER TABLE runs ADD COLUMN has_alert INTEGER NOT NULL DEFAULT FALSE; -- it is not a model for later runs
 ALTER TABLE runs ADD COLUMN sample TEXT;                              -- what its values were like, if a rule asks
@@ -33,7 +34,8 @@ CREATE TABLE alerts (
     close_reason      TEXT,                         -- over, normal or rule_removed
     acknowledged_at   INTEGER,
     acknowledged_by   TEXT,
-    muted_until       INTEGER
+    muted_until       INTEGER,
+    is_silent         INTEGER NOT NULL DEFAULT FALSE -- it has opened while it was muted, and nobody knows
 ) STRICT;
 
 CREATE UNIQUE INDEX alerts_by_alert_id ON alerts (alert_id, organization_id);
