@@ -44,20 +44,6 @@ def test_a_job_that_is_pushed_without_runs_can_be_overdue(
         assert open_alerts(client) == [("job", "no_run")]
 
 
-def test_no_job_is_overdue_while_the_clock_is_not_confirmed(
-    timed_service: Service, clock: Clock
-) -> None:
-    """It has jumped, a backup was restored, or no service ran, so no job could run either."""
-    with timed_service.client() as client:
-        client.store("group", output(1))
-        set_rules(client, {"kind": "no_run", "hours": 24})
-        clock.move(seconds=3 * DAY)
-        timed_service.sweep(clock, is_confirmed=False)
-        assert open_alerts(client) == []
-        timed_service.sweep(clock)
-        assert open_alerts(client) == [("job", "no_run")]
-
-
 def test_a_job_whose_runs_fail_has_one_alert(timed_service: Service, clock: Clock) -> None:
     """Without a rule about failed runs it is overdue: no run of the last days was of use."""
     with timed_service.client() as client:

@@ -91,18 +91,17 @@ async def sweep(
 ) -> None:
     """Run one round, in short transactions; safe when several processes do it at the same time.
 
-    Ages are measured at ``now``. If it is None, the clock is not reliable: nothing expires, and no
-    job is overdue.
+    Ages are measured at ``now``. If it is None, the clock is not reliable and nothing expires.
     A failed task does not stop the others. All failures are raised together at the end.
     """
     failures = []
     tasks = [
         *await bulk_jobs.unfinished(engine, clock),
         *await runs.unfinished(engine, monitors, clock, now),
+        *await monitors.overdue(engine),
         *await storing.pending_expirations(engine, clock, now),
     ]
     if now is not None:
-        tasks += await monitors.overdue(engine)
         tasks += await _deletions(engine, blobs, clock, keep, now)
     tasks.append(engine.release_space)
     for task in tasks:
