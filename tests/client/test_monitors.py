@@ -128,7 +128,7 @@ def test_an_alert_without_a_level_cannot_be_normal(gleanery: Client) -> None:
     with pytest.raises(ZeroDivisionError), gleanery.run("prices", job_id="s4"):
         raise ZeroDivisionError
     [alert] = gleanery.alerts()
-    with pytest.raises(Conflict, match="no level"):
+    with pytest.raises(Conflict, match="no normal level"):
         gleanery.accept_alert(alert.alert_id)
     run(gleanery, 1)
     with pytest.raises(Conflict, match="closed"):

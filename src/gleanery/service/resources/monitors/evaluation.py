@@ -255,7 +255,7 @@ class Monitors:
         ):
             found.setdefault((organization_id, group), []).append(job_id)
         return [
-            partial(self._look_at_group, engine.for_tenant(organization_id), group, jobs)
+            partial(self._look_at_group, engine.for_tenant(organization_id), group, sorted(jobs))
             for (organization_id, group), jobs in found.items()
         ]
 
