@@ -97,6 +97,11 @@ class EchoApplication:
             case b"/hold":
                 self.held.append(request)
                 await self.release.wait()
+            case b"/hold-stream":
+                self.held.append(request)
+                await self.release.wait()
+                await self._stream(request)
+                return
             case b"/wait":
                 await request.disconnected()
                 self.events.append("noticed")

@@ -313,6 +313,21 @@ def test_a_client_that_leaves_a_stream(server: Server) -> None:
     wait_until(lambda: server.saw("disconnected /stream"))
 
 
+def test_a_client_that_has_left_is_noticed_when_writing(server: Server) -> None:
+    """A handler that only writes would never give the event loop the time to report it."""
+    with Client(server) as client:
+        client.send(head("GET", "/hold-stream?100"))
+        wait_until(lambda: server.application.held)
+
+        def leave() -> None:
+            client.reset()
+            server.application.release.set()
+
+        server.call(leave)
+        wait_until(lambda: server.saw("disconnected /hold-stream") or server.saw("streamed"))
+    assert not server.saw("streamed")
+
+
 def test_the_address_of_a_client_that_has_left_is_known(server: Server) -> None:
     with Client(server) as client:
         client.send(head("GET", "/hold"))

@@ -165,7 +165,7 @@ class Request(Protocol):
 
     @property
     def is_write_paused(self) -> bool:
-        """True if the write buffer is full, because the client reads slowly."""
+        """True if the client reads slowly, or a write has failed: ``drain`` waits, or raises."""
 
     async def drain(self) -> None:
         """Wait until the write buffer has space again. Raise ``ClientDisconnected``."""

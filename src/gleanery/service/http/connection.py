@@ -264,13 +264,15 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_write_paused(self) -> bool:
-        return self._flow.is_write_paused
+        return self._flow.is_write_paused or self._transport.is_closing()
 
     @property
     def is_closed(self) -> bool:
         return self._state is _CLOSED
 
     async def drain(self) -> None:
+        if self._transport.is_closing():
+            await asyncio.sleep(0)  # after a write that has failed, the loop reports the loss
         await self._flow.drain()
         if self._state is _CLOSED:
             raise ClientDisconnected

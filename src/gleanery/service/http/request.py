@@ -27,7 +27,7 @@ class Transport(Protocol):
 
     @property
     def is_write_paused(self) -> bool:
-        """True if the write buffer is full, because the client reads slowly."""
+        """True if the client reads slowly, or a write has failed: ``drain`` waits, or raises."""
 
     client_address: bytes
     """IP address of the client."""
