@@ -169,6 +169,7 @@ def check_alerts(url: str, header: dict[str, str]) -> None:
         ("catalogue-jp", "no_run"): "open",
         ("rentals", "few_outputs"): "closed",
         ("rentals", "fill_rate"): "open",
+        ("sales", "few_outputs"): "closed",
     }
     assert len(found) == len(states)
     by = {one["job_id"]: one["acknowledged_by"] for one in found if one["acknowledged_by"]}
