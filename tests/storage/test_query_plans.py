@@ -25,7 +25,7 @@ from gleanery.service.resources.audit import log
 from gleanery.service.resources.fields import batch_runs, ended_runs, job_statistics, recording
 from gleanery.service.resources.fields import reading as fields_reading
 from gleanery.service.resources.groups import catalog, overview
-from gleanery.service.resources.monitors import alerts, evaluation, suggestions
+from gleanery.service.resources.monitors import alert_pages, alerts, evaluation, suggestions
 from gleanery.service.resources.monitors import reading as monitors_reading
 from gleanery.service.resources.monitors import settings as monitors_settings
 from gleanery.service.resources.monitors.models import State
@@ -696,7 +696,7 @@ OF_ALERTS: dict[str, tuple[Statement, str, set[str]]] = {
     "interruptions": (alerts._INTERRUPTIONS, "alerts_of_job", OF_JOB),
     "newest": (alerts._NEWEST, "alerts_of_job", OF_JOB),
     "old ones": (alerts._DELETE_OLD, "alerts_of_job", OF_JOB),
-    "by its name": (alerts._FIND, "alerts_by_alert_id", {"alert_id=", "organization_id="}),
+    "by its name": (alert_pages._FIND, "alerts_by_alert_id", {"alert_id=", "organization_id="}),
     "state": (alerts._STATE, "alerts_by_alert_id", {"alert_id=", "organization_id="}),
 }
 
@@ -711,9 +711,9 @@ def test_alerts_are_found_by_seeks(planner: Planner, name: str) -> None:
     assert not found.sorts
 
 
-@pytest.mark.parametrize("name", ["_UPDATE", "_CLOSE", "_BY_ID", "_MUTE", "_ACKNOWLEDGE"])
+@pytest.mark.parametrize("name", ["_UPDATE", "_CLOSE", "BY_ID", "_MUTE", "_ACKNOWLEDGE"])
 def test_an_alert_is_changed_by_its_key(planner: Planner, name: str) -> None:
-    [access] = planner.plan(getattr(alerts, name)).of("alerts")
+    [access] = planner.plan(getattr(alert_pages if name == "BY_ID" else alerts, name)).of("alerts")
     assert access.bounds & {"id=", "rowid="}
 
 
@@ -721,7 +721,7 @@ def test_an_alert_is_changed_by_its_key(planner: Planner, name: str) -> None:
 @pytest.mark.parametrize("of", [0, 1, 2])
 def test_a_page_of_alerts_is_a_seek(planner: Planner, state: State | None, of: int) -> None:
     """Closed alerts are most of them."""
-    found = planner.plan(alerts.page_statement(state, of))
+    found = planner.plan(alert_pages.page_statement(state, of))
     [access] = found.of("alerts")
     bounds = ({"organization_id="}, {"group_id="}, OF_JOB)[of]
     assert access.bounds >= bounds

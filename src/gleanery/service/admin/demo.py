@@ -28,7 +28,7 @@ from gleanery.service.foundation.security.vault import open_vault
 from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.access import console_sessions, organizations
 from gleanery.service.resources.groups import catalog
-from gleanery.service.resources.monitors import alerts
+from gleanery.service.resources.monitors import alert_pages, alerts
 from gleanery.service.resources.monitors.evaluation import Monitors
 from gleanery.service.resources.monitors.models import AlertIn
 from gleanery.service.resources.outputs import ingest
@@ -173,7 +173,7 @@ class _Replay:
                 await adding.add_review(database, group, review, clock, actor)
             case Acknowledgement(_, group, job, person):
                 actor = COMMAND_LINE._replace(person=person)
-                page = await alerts.read_page(database, "open", group, job, MAX_INT64, 1)
+                page = await alert_pages.read_page(database, "open", group, job, MAX_INT64, 1)
                 for alert in page.alerts:
                     wanted = AlertIn(acknowledged=True)
                     await alerts.change(database, alert["alert_id"], wanted, clock, actor)

@@ -1,4 +1,4 @@
-"""The rows of alerts: they open, are updated with each run, and close. Clients read them.
+"""The rows of alerts: they open, are updated with each run, and close; persons change them.
 
 An alert belongs to a kind of rule and a job. If the kind compares runs with the same labels, there
 can be one for each set of labels. All changes happen under the lock of the group, so at most one of
@@ -7,19 +7,17 @@ them is open.
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from gleanery.service.foundation.errors import AlertConflict, NotFound, no_alert
+from gleanery.service.foundation.errors import AlertConflict, no_alert
 from gleanery.service.foundation.security.tokens import Actor
-from gleanery.service.foundation.values import timestamps
 from gleanery.service.resources.audit import log
 from gleanery.service.resources.audit.models import AuditAbout
-from gleanery.service.resources.monitors import messages
+from gleanery.service.resources.monitors import alert_pages, messages
 from gleanery.service.resources.monitors.judging import FieldFact, Level, Verdict
 from gleanery.service.resources.monitors.models import (
     AlertIn,
@@ -27,12 +25,10 @@ from gleanery.service.resources.monitors.models import (
     CloseReason,
     FactOut,
     FactsOut,
-    State,
-    rule_out,
 )
 from gleanery.service.resources.monitors.rules import WITH_LABELS, Kind, Rule
 from gleanery.service.storage import group_lock
-from gleanery.service.storage.database import Database, Row, Sql, indexed
+from gleanery.service.storage.database import Database, indexed
 from gleanery.service.storage.group_lock import Clock, LockedGroup
 
 KEPT_ALERTS = 500
@@ -40,19 +36,13 @@ KEPT_ALERTS = 500
 KEPT_OPEN = 1000
 """Open alerts of a job. No run may ever close them, if each run has other labels."""
 _SHOWN_FIELDS = 20
-_COLUMNS = """
-id, alert_id, (SELECT name FROM groups WHERE organization_id = $1 AND groups.id = alerts.group_id),
-(SELECT name FROM jobs WHERE organization_id = $1 AND jobs.id = alerts.job_id),
-kind, labels, rule, facts, run_id, last_run_id, run_count, opened_at, closed_at, close_reason,
-acknowledged_at, acknowledged_by, muted_until
-"""
 _OPEN_OF_JOB = """
 SELECT id, kind, labels, usual, muted_until, is_silent FROM alerts
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND closed_at IS NULL
 """
 _OPEN_OF_GROUP = indexed(
     """
-SELECT id, kind, muted_until,
+SELECT id, kind,
     (SELECT name FROM jobs WHERE organization_id = $1 AND jobs.id = alerts.job_id)
 FROM {alerts} WHERE organization_id = $1 AND group_id = $2 AND closed_at IS NULL
 ORDER BY id LIMIT $3
@@ -68,7 +58,7 @@ ORDER BY id DESC LIMIT 1
 # Those that have opened most recently stay open.
 _TOO_MANY = indexed(
     """
-SELECT id, muted_until FROM {alerts}
+SELECT id FROM {alerts}
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND closed_at IS NULL
 ORDER BY id DESC LIMIT 1 OFFSET $4
 """,
@@ -102,6 +92,7 @@ _SET_FACTS = "UPDATE alerts SET facts = $3 WHERE organization_id = $1 AND id = $
 _TELL = "UPDATE alerts SET is_silent = FALSE WHERE organization_id = $1 AND id = $2"
 _CLOSE = """
 UPDATE alerts SET closed_at = $3, close_reason = $4 WHERE organization_id = $1 AND id = $2
+RETURNING muted_until
 """
 _NEWEST = """
 SELECT id FROM alerts WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
@@ -111,22 +102,12 @@ _DELETE_OLD = """
 DELETE FROM alerts WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND id <= $4
     AND closed_at IS NOT NULL AND close_reason <> 'normal'
 """
-_BY_ID = f"SELECT {_COLUMNS} FROM alerts WHERE organization_id = $1 AND id = $2"
-_FIND = f"SELECT {_COLUMNS} FROM alerts WHERE organization_id = $1 AND alert_id = $2"
-_OF_RUN = indexed(
-    f"""
-SELECT {_COLUMNS} FROM {{alerts}} WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
-    AND (run_id = $4 OR last_run_id = $4)
-ORDER BY id DESC LIMIT 20
-""",
-    alerts="alerts_of_job",
-)
 _GROUP_OF = """
 SELECT name FROM groups WHERE organization_id = $1 AND id = (
     SELECT group_id FROM alerts WHERE organization_id = $1 AND alert_id = $2)
 """
 _STATE = """
-SELECT id, kind, closed_at, close_reason, muted_until FROM alerts
+SELECT id, kind, closed_at, close_reason FROM alerts
 WHERE organization_id = $1 AND alert_id = $2
 """
 _ACKNOWLEDGE = """
@@ -134,11 +115,6 @@ UPDATE alerts SET acknowledged_at = $3, acknowledged_by = $4
 WHERE organization_id = $1 AND id = $2
 """
 _MUTE = "UPDATE alerts SET muted_until = $3 WHERE organization_id = $1 AND id = $2"
-_PAGE = f"""
-SELECT {_COLUMNS} FROM {{alerts}} WHERE organization_id = $1 AND id < $2 {{conditions}}
-ORDER BY id DESC LIMIT $3
-"""
-_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _NO_LEVEL = (
     "Alerts of this kind have no normal level: change the threshold of the rule, or switch it "
     "off for the job"
@@ -170,7 +146,6 @@ class OpenAlertOfGroup(NamedTuple):
 
     id: int
     kind: Kind
-    muted_until: int | None
     job: str
 
 
@@ -189,7 +164,6 @@ class Accepted(NamedTuple):
 
 
 decode_level = msgspec.json.Decoder(Level).decode
-_decode_facts = msgspec.json.Decoder(FactsOut).decode
 
 
 async def read_open(
@@ -262,8 +236,8 @@ class Changes:
         )
         if muted_until is None:
             self._opened.append(id_)
-        for old_id, old_muted_until in await locked.transaction.fetch(_TOO_MANY, *key, KEPT_OPEN):
-            await self.close(old_id, old_muted_until, "over")
+        for [old_id] in await locked.transaction.fetch(_TOO_MANY, *key, KEPT_OPEN):
+            await self.close(old_id, "over")
         newest = await locked.transaction.fetch(_NEWEST, *key, KEPT_ALERTS)
         if newest:
             await locked.transaction.fetch(_DELETE_OLD, *key, newest[0][0])
@@ -291,10 +265,10 @@ class Changes:
             await locked.transaction.fetch(_TELL, locked.organization_id, alert.id)
             self._opened.append(alert.id)
 
-    async def close(self, id_: int, muted_until: int | None, reason: CloseReason) -> None:
+    async def close(self, id_: int, reason: CloseReason) -> None:
         locked = self._locked
         key = (locked.organization_id, id_)
-        await locked.transaction.fetch(_CLOSE, *key, locked.now, reason)
+        [[muted_until]] = await locked.transaction.fetch(_CLOSE, *key, locked.now, reason)
         if muted_until is None or muted_until <= locked.now:
             self._closed.append(id_)
 
@@ -308,7 +282,11 @@ class Changes:
     async def _read(self, ids: Sequence[int]) -> list[AlertOut]:
         key = self._locked.organization_id
         fetch = self._locked.transaction.fetch
-        return [_to_alert(row) for id_ in ids for row in await fetch(_BY_ID, key, id_)]
+        return [
+            alert_pages.to_alert(row)
+            for id_ in ids
+            for row in await fetch(alert_pages.BY_ID, key, id_)
+        ]
 
 
 async def close_kind(locked: LockedGroup, job_id: int, kind: Kind) -> None:
@@ -317,7 +295,7 @@ async def close_kind(locked: LockedGroup, job_id: int, kind: Kind) -> None:
     key = (locked.organization_id, locked.group_id, job_id)
     for alert in await read_open(locked.transaction.fetch, *key):
         if alert.kind == kind:
-            await changes.close(alert.id, alert.muted_until, "over")
+            await changes.close(alert.id, "over")
     await changes.finish()
 
 
@@ -340,129 +318,6 @@ def _to_fact(fact: FieldFact) -> FactOut:
     return FactOut(path=fact.path, usual=fact.usual, value=fact.value, detail=fact.detail)
 
 
-# --- alerts as clients see them -----------------------------------------------------------------
-
-
-class _AlertRow(NamedTuple):
-    id: int
-    alert_id: str
-    group: str
-    job: str
-    kind: Kind
-    labels: str
-    rule: str
-    facts: str
-    run_id: str | None
-    last_run_id: str | None
-    run_count: int
-    opened_at: int
-    closed_at: int | None
-    close_reason: CloseReason | None
-    acknowledged_at: int | None
-    acknowledged_by: str | None
-    muted_until: int | None
-
-
-def _to_alert(row: Row) -> AlertOut:
-    alert = _AlertRow(*row)
-    rule, facts = Rule(**json.loads(alert.rule)), _decode_facts(alert.facts)
-    return AlertOut(
-        alert_id=alert.alert_id,
-        group_id=alert.group,
-        job_id=alert.job,
-        kind=alert.kind,
-        state="open" if alert.closed_at is None else "closed",
-        message=messages.describe(alert.kind, alert.job, rule, facts),
-        rule=rule_out(rule),
-        labels=json.loads(alert.labels or "{}"),
-        facts=facts,
-        run_id=alert.run_id,
-        last_run_id=alert.last_run_id,
-        runs=alert.run_count,
-        open_date=timestamps.render_microseconds(alert.opened_at),
-        close_date=_date(alert.closed_at),
-        close_reason=alert.close_reason,
-        acknowledged_date=_date(alert.acknowledged_at),
-        acknowledged_by=alert.acknowledged_by,
-        muted_until=_date(alert.muted_until),
-    )
-
-
-def _date(time: int | None) -> str | None:
-    return None if time is None else timestamps.render_microseconds(time)
-
-
-class Alerts(NamedTuple):
-    """A page of alerts, and the cursor of the next page."""
-
-    alerts: list[AlertOut]
-    next_cursor: int | None
-
-
-async def read_page(
-    database: Database,
-    state: State | None,
-    group: str | None,
-    job: str | None,
-    cursor: int,
-    limit: int,
-) -> Alerts:
-    """Read a page, newest first. Raise NotFound for an unknown group or job."""
-    values: list[int] = []
-    if group is not None:
-        try:
-            values.append(await group_lock.require_group(database, group))
-        except NotFound:
-            msg = "There is no group with this group_id"
-            raise NotFound(("query", "group_id"), msg) from None
-        if job is not None:
-            found = await database.read(_JOB, database.organization_id, *values, job)
-            if not found:
-                raise NotFound(("query", "job_id"), "This group has no job with this job_id")
-            values.append(found[0][0])
-    sql = page_statement(state, len(values))
-    rows = await database.read(sql, database.organization_id, cursor, limit + 1, *values)
-    next_cursor = rows[limit - 1][0] if len(rows) > limit else None
-    return Alerts([_to_alert(row) for row in rows[:limit]], next_cursor)
-
-
-def page_statement(state: State | None, filters: int) -> Sql:
-    """Return the statement of a page of all alerts, or of a group, or of a job of it."""
-    conditions = ["AND group_id = $4", "AND job_id = $5"][:filters]
-    if state is not None:
-        conditions.append(f"AND closed_at IS {'' if state == 'open' else 'NOT '}NULL")
-    index = _OPEN_INDEXES[filters] if state == "open" else _INDEXES[filters]
-    return indexed(_PAGE.replace("{conditions}", " ".join(conditions)), alerts=index)
-
-
-_INDEXES = ("alerts_in_order", "alerts_of_group", "alerts_of_job")
-_OPEN_INDEXES = ("alerts_open", "alerts_open_of_group", "alerts_open_of_job")
-
-
-async def read_one(database: Database, alert_id: str) -> AlertOut:
-    """Read one alert. Raise NotFound."""
-    rows = await database.read(_FIND, database.organization_id, alert_id)
-    if not rows:
-        raise no_alert()
-    return _to_alert(rows[0])
-
-
-async def read_some(database: Database, ids: Iterable[int]) -> list[tuple[int, AlertOut]]:
-    """Return those of these alerts that exist, each with its number."""
-    key = database.organization_id
-    return [
-        (row[0], _to_alert(row)) for id_ in ids for row in await database.read(_BY_ID, key, id_)
-    ]
-
-
-async def read_of_run(
-    database: Database, group_id: int, job_id: int, run_id: str
-) -> list[AlertOut]:
-    """Return the alerts that this run of the job has opened, or was the last one with."""
-    key = (database.organization_id, group_id, job_id, run_id)
-    return [_to_alert(row) for row in await database.read(_OF_RUN, *key)]
-
-
 # --- what persons say about alerts --------------------------------------------------------------
 
 
@@ -481,11 +336,10 @@ async def change(
         rows = await transaction.fetch(_STATE, organization_id, alert_id)
         if not rows:
             raise no_alert()
-        [[id_, kind, closed_at, close_reason, muted_until]] = rows
+        [[id_, kind, closed_at, close_reason]] = rows
         given = wanted.model_fields_set
         if "muted_until" in given:
-            muted_until = wanted.muted_until
-            await transaction.fetch(_MUTE, organization_id, id_, muted_until)
+            await transaction.fetch(_MUTE, organization_id, id_, wanted.muted_until)
         if wanted.acknowledged is not None:
             by = actor.person or "the API" if wanted.acknowledged else None
             at = locked.now if wanted.acknowledged else None
@@ -496,11 +350,11 @@ async def change(
             if kind not in WITH_LABELS:
                 raise AlertConflict(("body", "normal"), _NO_LEVEL)
             changes = Changes(locked)
-            await changes.close(id_, muted_until, "normal")
+            await changes.close(id_, "normal")
             await changes.finish()
-        [row] = await transaction.fetch(_BY_ID, organization_id, id_)
+        [row] = await transaction.fetch(alert_pages.BY_ID, organization_id, id_)
         about = AuditAbout(group_id=group, alert_id=alert_id, settings=sorted(given))
         await log.append(transaction, actor, locked.now, "set_alert", about)
-        return _to_alert(row)
+        return alert_pages.to_alert(row)
 
     return await database.write(work, queue_key=group)

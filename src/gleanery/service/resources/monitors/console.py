@@ -20,7 +20,7 @@ from gleanery.service.foundation.field_types import MAX_INT64, Text
 from gleanery.service.foundation.models import Input, Query
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access.console_login import grant_of
-from gleanery.service.resources.monitors import alerts, settings, suggestions
+from gleanery.service.resources.monitors import alert_pages, settings, suggestions
 from gleanery.service.resources.monitors.models import AlertOut, RuleIn, RuleOut, rule_out
 from gleanery.service.resources.monitors.rules import DEFAULT_RULES, THRESHOLDS, WITH_LABELS
 from gleanery.service.resources.run_records.rows import Status
@@ -177,7 +177,7 @@ async def _with_runs(context: AnyContext, rows: Sequence[_OpenRow]) -> list[Inbo
             )
         if row.job_id not in runs:
             runs[row.job_id] = await _read_runs(database, row) if may_read_runs else []
-    found = dict(await alerts.read_some(database, [r.id for r in rows]))
+    found = dict(await alert_pages.read_some(database, [r.id for r in rows]))
     return [
         InboxAlert(
             **found[row.id],

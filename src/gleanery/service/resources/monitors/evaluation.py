@@ -169,7 +169,7 @@ class Monitors:
                 continue
             alert, verdict = open_by_kind.get(kind), judged.verdicts.get(kind)
             if alert is not None and not read.rules.has(kind):
-                await changes.close(alert.id, alert.muted_until, "rule_removed")
+                await changes.close(alert.id, "rule_removed")
             elif verdict is None:
                 has_alert = has_alert or alert is not None
             elif verdict.is_problem:
@@ -182,7 +182,7 @@ class Monitors:
                     usual = judged.usual[kind].part(kind)
                     await changes.open(job_id, kind, labels, verdict, usual, observed, run)
             elif alert is not None:
-                await changes.close(alert.id, alert.muted_until, "over")
+                await changes.close(alert.id, "over")
         sample = reading.encode_sample(judged.sample)
         ended = await transaction.fetch(_END, locked.organization_id, row.id, has_alert, sample)
         if not ended:
@@ -244,7 +244,7 @@ class Monitors:
                 await changes.open(job_id, "no_run", "", verdict, Level(), Level(), run)
         elif alert is not None:
             reason: CloseReason = "rule_removed" if rule is None else "over"
-            await changes.close(alert.id, alert.muted_until, reason)
+            await changes.close(alert.id, reason)
         await locked.transaction.fetch(_SET_DUE, locked.organization_id, job_id, due)
 
     async def overdue(self, engine: Engine) -> list[Callable[[], Awaitable[None]]]:

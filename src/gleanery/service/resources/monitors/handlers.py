@@ -9,7 +9,7 @@ from gleanery.service.api.response import Response
 from gleanery.service.foundation.errors import ErrorDetail, InvalidRequest
 from gleanery.service.foundation.models import PageMetadata
 from gleanery.service.foundation.values.json_text import encode
-from gleanery.service.resources.monitors import alerts, settings, suggestions
+from gleanery.service.resources.monitors import alert_pages, alerts, settings, suggestions
 from gleanery.service.resources.monitors.models import (
     AlertIn,
     AlertPage,
@@ -48,7 +48,7 @@ async def get_alerts(context: RequestContext[AlertsQuery, None]) -> Response:
     query = context.query
     if query.job_id is not None and query.group_id is None:
         raise InvalidRequest(ErrorDetail(("query", "job_id"), _NEEDS_GROUP, "missing"))
-    found = await alerts.read_page(
+    found = await alert_pages.read_page(
         context.database, query.state, query.group_id, query.job_id, context.cursor, query.limit
     )
     metadata = PageMetadata(next_url=None, next_cursor=found.next_cursor)
@@ -60,7 +60,7 @@ async def get_alerts(context: RequestContext[AlertsQuery, None]) -> Response:
 
 
 async def get_alert(context: AnyContext) -> Response:
-    return Response(encode(await alerts.read_one(context.database, context.path["alert_id"])))
+    return Response(encode(await alert_pages.read_one(context.database, context.path["alert_id"])))
 
 
 async def set_alert(context: RequestContext[None, AlertIn]) -> Response:

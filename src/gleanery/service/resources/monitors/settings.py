@@ -51,7 +51,7 @@ async def replace(
         changes = Changes(locked)
         for alert in await read_open_of_group(locked, _CLOSED_AT_ONCE):
             if not JobRules(wanted, alert.job).has(alert.kind):
-                await changes.close(alert.id, alert.muted_until, "rule_removed")
+                await changes.close(alert.id, "rule_removed")
         await changes.finish()
         if _schedules(wanted) != _schedules(rules.decode(before)):
             await transaction.fetch(_LOOK_AGAIN, *key, locked.now)

@@ -22,7 +22,7 @@ from gleanery.service.foundation.field_types import MAX_INT64, NonEmptyText, Who
 from gleanery.service.foundation.models import Query
 from gleanery.service.foundation.values.json_text import encode
 from gleanery.service.resources.access.console_login import grant_of
-from gleanery.service.resources.monitors import alerts
+from gleanery.service.resources.monitors import alert_pages
 from gleanery.service.resources.monitors.models import AlertOut
 from gleanery.service.resources.outputs import console_rows
 from gleanery.service.resources.outputs.console_rows import GridColumn, GridVersion
@@ -239,7 +239,7 @@ async def _read_alerts(context: AnyContext, job_id: int) -> list[AlertOut]:
         return []
     database = context.database
     group_id = await group_lock.require_group(database, context.path["group_id"])
-    return await alerts.read_of_run(database, group_id, job_id, context.path["run_id"])
+    return await alert_pages.read_of_run(database, group_id, job_id, context.path["run_id"])
 
 
 async def _read_run(context: AnyContext) -> _RunRow:
