@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 
+from faults import ending_runs
 from faults.environment import Environment
 from faults.processes import wait_until
 from faults.results import Result
@@ -22,7 +19,6 @@ ONCE = (
     "event about that"
 )
 _GROUP = "monitored"
-_JOB = "shop"
 _USUAL, _FEW = 40, 10
 _MAX_SECONDS = 0.1  # in which a run ends and is judged
 _EVENTS = ["alert.opened", "alert.closed"]
@@ -60,8 +56,8 @@ def kill_service(environment: Environment, engine: str, rounds: int) -> Result:
     findings = Findings()
     with service.client() as http:
         for _ in range(4):
-            run_id = _send(http, _USUAL)
-            http.post(_url(run_id) + "/finish", json={"status": "complete"}).raise_for_status()
+            run_id = ending_runs.send(http, _GROUP, range(_USUAL))
+            ending_runs.finish(http, _GROUP, run_id)
         hooks = [_create_webhook(http, format_) for format_ in _FORMATS]
         for number in range(1, rounds + 1):
             run_id = _finish_with_a_kill(service, http, _FEW, findings)
@@ -83,39 +79,13 @@ def _finish_with_a_kill(
     service: Service, http: httpx2.Client, count: int, findings: Findings
 ) -> str:
     """End a run, and kill the service. After the start, the run is judged."""
-    run_id = _send(http, count)
-    request = threading.Thread(target=_try_to_finish, args=(service, run_id))
-    request.start()
-    time.sleep(random.uniform(0, _MAX_SECONDS))
-    findings.interrupted += request.is_alive()
-    service.kill()
-    service.start()
-    request.join()
-    http.post(_url(run_id) + "/finish", json={"status": "complete"}).raise_for_status()
-    wait_until(lambda: http.get(_url(run_id)).json()["comparison"] == "done")
+    run_id = ending_runs.send(http, _GROUP, range(count))
+    findings.interrupted += ending_runs.finish_with_a_kill(
+        service, http, _GROUP, run_id, _MAX_SECONDS
+    )
+    wait_until(lambda: ending_runs.read(http, _GROUP, run_id)["comparison"] == "done")
     findings.runs += 1
     return run_id
-
-
-def _send(http: httpx2.Client, count: int) -> str:
-    started = http.post(f"/v1/runs/{_GROUP}", json={"job_id": _JOB}).raise_for_status()
-    run_id = str(started.json()["run_id"])
-    batch = [
-        {"job_id": _JOB, "source_url": f"https://shop.example/{n}", "data": {"number": n}}
-        for n in range(count)
-    ]
-    parameters = {"run_id": run_id}
-    http.post(f"/v1/outputs/{_GROUP}", json=batch, params=parameters).raise_for_status()
-    return run_id
-
-
-def _try_to_finish(service: Service, run_id: str) -> None:
-    with service.client() as http, suppress(httpx2.TransportError):  # the response is lost
-        http.post(_url(run_id) + "/finish", json={"status": "complete"})
-
-
-def _url(run_id: str) -> str:
-    return f"/v1/runs/{_GROUP}/{run_id}"
 
 
 def _check(http: httpx2.Client, run_id: str, number: int, state: str, findings: Findings) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
 
+from faults import ending_runs
 from faults.environment import Environment
 from faults.processes import wait_until
 from faults.results import Result
@@ -21,7 +18,6 @@ from faults.service import Service
 EXACT = "the counts of a run are exact, and an output that it misses is removed once"
 _GROUP = "vanishing"
 _OUTPUTS = 1200
-_BATCH = 400
 _MISSING = 900  # removed in several steps
 _MAX_SECONDS = 0.4  # in which a finish and its removal take place
 
@@ -68,48 +64,21 @@ def kill_service(environment: Environment, engine: str, rounds: int) -> Result:
 
 def _finish_in_peace(http: httpx2.Client) -> None:
     """Send all outputs: those that were removed come back."""
-    run_id = _send(http, range(_OUTPUTS))
-    http.post(_url(run_id) + "/finish", json={"status": "complete"}).raise_for_status()
+    run_id = ending_runs.send(http, _GROUP, range(_OUTPUTS))
+    ending_runs.finish(http, _GROUP, run_id)
 
 
 def _finish_with_a_kill(service: Service, http: httpx2.Client, findings: Findings) -> None:
     """Send some outputs, and kill the service while it removes the others."""
     cursor = http.get(f"/v1/groups/{_GROUP}").json()["cursor"]
-    run_id = _send(http, range(_MISSING, _OUTPUTS))
-    request = threading.Thread(target=_try_to_finish, args=(service, run_id))
-    request.start()
-    time.sleep(random.uniform(0, _MAX_SECONDS))
-    findings.interrupted += request.is_alive()
-    service.kill()
-    service.start()
-    request.join()
-    http.post(_url(run_id) + "/finish", json={"status": "complete"}).raise_for_status()
-    wait_until(lambda: http.get(_url(run_id)).json()["removal"] == "done")
+    run_id = ending_runs.send(http, _GROUP, range(_MISSING, _OUTPUTS))
+    findings.interrupted += ending_runs.finish_with_a_kill(
+        service, http, _GROUP, run_id, _MAX_SECONDS
+    )
+    wait_until(lambda: ending_runs.read(http, _GROUP, run_id)["removal"] == "done")
     findings.runs += 1
-    _check_counts(http.get(_url(run_id)).json()["counts"], findings)
+    _check_counts(ending_runs.read(http, _GROUP, run_id)["counts"], findings)
     _check_removals(http, cursor, findings)
-
-
-def _send(http: httpx2.Client, numbers: range) -> str:
-    started = http.post(f"/v1/runs/{_GROUP}", json={"job_id": "shop"}).raise_for_status()
-    run_id = str(started.json()["run_id"])
-    for start in range(numbers.start, numbers.stop, _BATCH):
-        batch = [
-            {"job_id": "shop", "source_url": f"https://shop.example/{n}", "data": {"number": n}}
-            for n in range(start, min(start + _BATCH, numbers.stop))
-        ]
-        parameters = {"run_id": run_id}
-        http.post(f"/v1/outputs/{_GROUP}", json=batch, params=parameters).raise_for_status()
-    return run_id
-
-
-def _try_to_finish(service: Service, run_id: str) -> None:
-    with service.client() as http, suppress(httpx2.TransportError):  # the response is lost
-        http.post(_url(run_id) + "/finish", json={"status": "complete"})
-
-
-def _url(run_id: str) -> str:
-    return f"/v1/runs/{_GROUP}/{run_id}"
 
 
 def _check_counts(counts: dict[str, int], findings: Findings) -> None:

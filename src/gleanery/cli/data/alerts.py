@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,8 +16,10 @@ from gleanery.cli.data.command import (
     data_command,
     epilog,
     is_narrow,
+    print_blocks,
     print_json,
     print_json_array,
+    print_members,
     print_rows,
     show_date,
 )
@@ -180,21 +181,15 @@ def list_alerts(
             return
         empty = "no open alerts" if state == "open" else "There is no such alert."
         if is_narrow(_TABLE_WIDTH):
-            _print_blocks(found, empty)
+            print_blocks(map(_block, found), empty)
         else:
             print_rows(_COLUMNS, map(_row, found), empty, unbroken=_UNBROKEN)
 
 
-def _print_blocks(found: Iterable[Alert], empty: str) -> None:
-    """Print some lines for each alert, for a narrow terminal."""
-    is_empty = True
-    for alert in found:
-        is_empty = False
-        head = f"{show_date(alert.open_date)}  {alert.group_id}  alert {alert.alert_id}"
-        for line in (head, f"  {_describe(alert)}"):
-            click.echo(printable(line))
-    if is_empty:
-        click.echo(empty, err=True)
+def _block(alert: Alert) -> tuple[str, str]:
+    """Return the lines of an alert on a narrow terminal."""
+    head = f"{show_date(alert.open_date)}  {alert.group_id}  alert {alert.alert_id}"
+    return head, f"  {_describe(alert)}"
 
 
 def _row(alert: Alert) -> tuple[str, ...]:
@@ -236,9 +231,7 @@ def show(
         "Runs": f"{alert.runs:,}",
         "Remark": _remark(alert),
     }
-    for name, value in members.items():
-        if value:
-            click.echo(printable(f"{name}: {value}"))
+    print_members(members)
 
 
 # --- what persons say ---------------------------------------------------------------------------

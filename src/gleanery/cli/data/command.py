@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import wraps
@@ -343,3 +343,21 @@ def print_rows(
         print_table(columns, found, unbroken)
     else:
         click.echo(empty, err=True)
+
+
+def print_blocks(blocks: Iterable[Sequence[str]], empty: str) -> None:
+    """Print some lines for each block, for a narrow terminal. Print them as soon as they come."""
+    is_empty = True
+    for lines in blocks:
+        is_empty = False
+        for line in lines:
+            click.echo(printable(line))
+    if is_empty:
+        click.echo(empty, err=True)
+
+
+def print_members(members: Mapping[str, str | None]) -> None:
+    """Print a line for each member that has a value."""
+    for name, value in members.items():
+        if value:
+            click.echo(printable(f"{name}: {value}"))

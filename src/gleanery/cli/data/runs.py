@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
@@ -15,8 +14,10 @@ from gleanery.cli.data.command import (
     data_command,
     epilog,
     is_narrow,
+    print_blocks,
     print_json,
     print_json_array,
+    print_members,
     print_rows,
     show_date,
 )
@@ -185,23 +186,17 @@ def list_runs(
         if job is None and status is None:
             empty = "There is no run: gleanery push adds one."
         if is_narrow(_TABLE_WIDTH):
-            _print_blocks(found, empty)
+            print_blocks(map(_block, found), empty)
         else:
             print_rows(_COLUMNS, map(_row, found), empty, unbroken=_UNBROKEN)
 
 
-def _print_blocks(runs: Iterable[RunRecord], empty: str) -> None:
-    """Print some lines for each run, for a narrow terminal."""
-    is_empty = True
-    for run in runs:
-        is_empty = False
-        head = (show_date(run.start_date), run.job_id, run.status, _duration(run))
-        lines = ["  ".join(head).rstrip(), f"  run {run.run_id}", f"  {describe_counts(run)}"]
-        message = _message(run)
-        for line in [*lines, f"  {message}"] if message else lines:
-            click.echo(printable(line))
-    if is_empty:
-        click.echo(empty, err=True)
+def _block(run: RunRecord) -> list[str]:
+    """Return the lines of a run on a narrow terminal."""
+    head = (show_date(run.start_date), run.job_id, run.status, _duration(run))
+    lines = ["  ".join(head).rstrip(), f"  run {run.run_id}", f"  {describe_counts(run)}"]
+    message = _message(run)
+    return [*lines, f"  {message}"] if message else lines
 
 
 def _row(run: RunRecord) -> tuple[str, ...]:
@@ -268,9 +263,7 @@ def show(
         "Removal": run.removal,
         "Message": _message(run),
     }
-    for name, value in members.items():
-        if value:
-            click.echo(printable(f"{name}: {value}"))
+    print_members(members)
 
 
 # --- decide -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from gleanery.cli.data.command import (
     epilog,
     print_json,
     print_json_array,
+    print_members,
     print_rows,
     show_date,
     uncertain,
@@ -388,9 +389,7 @@ def _print_webhook(webhook: Webhook, as_json: bool) -> None:
         "Created": show_date(webhook.create_date),
         "Changed": show_date(webhook.update_date),
     }
-    for name, value in members.items():
-        if value:
-            click.echo(printable(f"{name}: {value}"))
+    print_members(members)
 
 
 # --- deliveries ---------------------------------------------------------------------------------
