@@ -43,7 +43,7 @@ def send(
             target = Target(f"http://127.0.0.1:{port}/", "standard", [b"key"], headers)
             return await sending.send(target, "msg_1", b"{}")
         finally:
-            await sending.close()
+            sending.close()
             server.close()
 
     return asyncio.run(run())

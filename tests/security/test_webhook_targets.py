@@ -63,7 +63,7 @@ def send(
                 await sender.send(Target(url, "standard", [b"key"]), "msg_1", b"{}") for url in urls
             ]
         finally:
-            await sender.close()
+            sender.close()
 
     _connected.clear()
     _resolved.clear()

@@ -116,6 +116,7 @@ SERVER_MODULES = frozenset(
         "backports",
         "cryptography",
         "deflate",
+        "httptools",
         "jsonschema_rs",
         "limits",
         "obstore",

@@ -103,7 +103,7 @@ class Scheduler:
             await self._end_workers()
             await self._shared.recorder.drain(_STOP_SECONDS)
             await asyncio.gather(keeping, return_exceptions=True)
-            await self._shared.sender.close()
+            self._shared.sender.close()
             self._shared.mailer.close()
 
     async def _look_while(self, keeping: asyncio.Task[None], watch: Watch) -> None:
