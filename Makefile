@@ -19,7 +19,7 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help more demo quick test extended long base container pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client docs constraints clean
+.PHONY: help more demo quick test extended long base baseline container pythons proxies browser sessions guides generators integrations examples check bench distributed faults fuzz model format client docs constraints clean
 
 help:
 	@echo "make demo         run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -38,6 +38,7 @@ help:
 # CONTRIBUTING.md says how long each takes.
 more:
 	@echo "make base          install the wheel without extras into a new environment, and check it (a part of make extended)"
+	@echo "make baseline      compare the speed of storing and of pages with an earlier version, roughly"
 	@echo "make browser       use the reference page in Chromium; installs it with apt-get"
 	@echo "make client        generate the synchronous client from the asynchronous one"
 	@echo "make constraints   pin what a new install resolves to"
@@ -222,9 +223,30 @@ $(VENV)-schedulers/.made: constraints-schedulers.txt
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
 
-bench: $(VENV)/.extended $(VENV)-bench/.made
+bench: $(VENV)/.extended $(VENV)-bench/.made $(VENV)-baseline/.made
 	@$(COMPILE)
 	$(BIN)/python -m bench $(ARGS)
+
+# Three rows beside the baseline. It fails if one is 25 % slower: less is not visible on a machine that others use as well.
+baseline: export GLEANERY_BENCH_OUTPUTS ?= 20000
+baseline: export GLEANERY_BENCH_ROUNDS ?= 3
+baseline: $(VENV)/.extended
+	@$(COMPILE)
+	@command -v wrk >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && $(APT_INSTALL) wrk; } || \
+		echo "wrk is not installed, and cannot be installed here: pages are not measured"
+	@$(MAKE) --no-print-directory $(VENV)-baseline/.made || echo "The baseline is left out, so nothing is compared"
+	$(BIN)/python -m bench --short
+
+# An earlier version of the service, in an environment of its own: what has become slower since then is visible.
+$(VENV)-baseline/.made: export PIP_CONSTRAINT = $(VENV)-baseline/source/constraints.txt $(VENV)-baseline/source/constraints-build.txt
+$(VENV)-baseline/.made: bench/BASELINE
+	@git cat-file -e "$$(cat bench/BASELINE)^{commit}" || { echo "This clone has not the commit $$(cat bench/BASELINE): git fetch --unshallow"; exit 1; }
+	rm -rf $(VENV)-baseline && $(PYTHON) -m venv $(VENV)-baseline
+	@mkdir $(VENV)-baseline/source && git archive "$$(cat bench/BASELINE)" | tar -x -C $(VENV)-baseline/source
+	@echo "Installing the baseline into $(VENV)-baseline …"
+	@$(VENV)-baseline/bin/$(PIP) $(WHEELS) --editable $(VENV)-baseline/source
+	@$(VENV)-baseline/bin/python -m compileall -q $(VENV)-baseline/source/src
+	@touch $@
 
 # The peers, in an environment of their own.
 $(VENV)-bench/.made: constraints-bench.txt
@@ -290,4 +312,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-schedulers $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-baseline $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-schedulers $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

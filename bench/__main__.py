@@ -27,6 +27,7 @@ from bench import (
     results,
     runs,
     scrapy_items,
+    short,
     webhooks,
 )
 from bench.environment import ROOT, Environment, open_environment
@@ -64,13 +65,22 @@ def main() -> int:
         os.sched_setaffinity(
             0, {LOAD_CORE}
         )  # after the start of PostgreSQL, which may use any core
+        if arguments.short:
+            return _run_short(environment)
         parts = arguments.parts or [name for name in PARTS if name not in _ON_REQUEST]
         failed = [name for name in parts if not _run_part(name, environment)]
         report = environment.report
         print(results.table(report.results))
+        print(f"\n{results.regressions(report.results)}")
         if arguments.write:
             results.write(ROOT / "docs" / "performance.md", report.results, report.rates)
     return len(failed)
+
+
+def _run_short(environment: Environment) -> int:
+    short.measure(environment)
+    print(results.table(environment.report.results))
+    return sum(result.is_missed for result in environment.report.results)
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -84,11 +94,16 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--write", action="store_true", help="write the table to docs/performance.md"
     )
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help="measure only three rows beside the baseline, and fail if one is 25 %% worse",
+    )
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.parts if name not in PARTS]:
         parser.error(f"unknown part: {', '.join(unknown)}; choose from {', '.join(PARTS)}")
-    if arguments.write and arguments.parts:
-        parser.error("--write requires the default parts: name none")
+    if arguments.parts and (arguments.write or arguments.short):
+        parser.error("--write and --short require the default parts: name none")
     return arguments
 
 

@@ -83,7 +83,7 @@ def _tenants(deployment: Deployment, stack: ExitStack) -> list[Service]:
     """Start the service, and fill a group of each organization."""
     service = stack.enter_context(deployment.serve())
     tokens = [
-        servers.create_token(deployment.folder, deployment.database, None, f"bench {number}")
+        servers.create_token(deployment.folder, deployment.database, organization=f"bench {number}")
         for number in range(_ORGANIZATIONS)
     ]
     services = [service._replace(token=token) for token in tokens]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import ExitStack
 from functools import partial
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ from bench.deployments import Service
 from bench.environment import Environment
 from bench.ingest import create_sqlite_database
 from bench.load_generator import SECONDS
-from bench.measurement import Comparison
+from bench.measurement import OF_BASELINE, Comparison, MeasureRate
 from bench.results import at_least
 
 _GROUP_COMMIT, _NO_GROUP_COMMIT = "group commit", "one commit per request"
@@ -33,24 +34,25 @@ _ENCRYPTION_OVERHEAD = 32
 
 def measure(environment: Environment) -> None:
     connection = create_sqlite_database(environment, "commits-driver")
-    first = environment.new_deployment("commits")
     second = environment.new_deployment("no-group-commit")
-    with (
-        first.serve() as group_commit,
-        second.serve(module="bench.no_group_commit") as no_group_commit,
-    ):
-        comparison = Comparison(
-            {
-                _GROUP_COMMIT: partial(_post_cookies, group_commit),
-                _NO_GROUP_COMMIT: partial(_post_cookies, no_group_commit),
-                _DRIVER: partial(_insert_cookies, connection),
-            }
-        ).run()
+    with ExitStack() as stack:
+        candidates: dict[str, MeasureRate] = {_DRIVER: partial(_insert_cookies, connection)}
+        for suffix, first in environment.versions("commits").items():
+            group_commit = stack.enter_context(first.serve())
+            candidates[_GROUP_COMMIT + suffix] = partial(_post_cookies, group_commit)
+        no_group_commit = stack.enter_context(second.serve(module="bench.no_group_commit"))
+        candidates[_NO_GROUP_COMMIT] = partial(_post_cookies, no_group_commit)
+        comparison = Comparison(candidates).run()
     connection.close()
     label = f"{_CONNECTIONS} connections that post one cookie per request, SQLite: ratio to"
     report = environment.report
     report.add_ratio(
-        f"{label} {_NO_GROUP_COMMIT}", at_least(4), comparison, _GROUP_COMMIT, _NO_GROUP_COMMIT
+        f"{label} {_NO_GROUP_COMMIT}",
+        at_least(4),
+        comparison,
+        _GROUP_COMMIT,
+        _NO_GROUP_COMMIT,
+        baseline=_GROUP_COMMIT + OF_BASELINE,
     )
     report.add_ratio(f"{label} the {_DRIVER}", None, comparison, _GROUP_COMMIT, _DRIVER)
 

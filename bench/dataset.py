@@ -54,6 +54,14 @@ def outputs(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
         }
 
 
+def changed_outputs(count: int, version: int) -> Iterator[dict[str, Any]]:
+    """Generate the same outputs, whose price and stock differ from version to version."""
+    for output in outputs(count):
+        data = output["data"]
+        price = round(data["price"] * (1 + version / 100), 2)
+        yield output | {"data": data | {"price": price, "in_stock": version % 2 == 0}}
+
+
 def _source_url(number: int) -> str:
     return f"https://shop.example/p/{number}"
 

@@ -61,15 +61,12 @@ class Service(NamedTuple):
 
 
 class Deployment:
-    """A data folder and, for PostgreSQL, the URL of a database.
-
-    ``source`` is the folder of another version of the program.
-    """
+    """A data folder and, for PostgreSQL, the URL of a database. ``python`` runs the program."""
 
     def __init__(
-        self, folder: Path, database: str | None = None, source: Path | None = None
+        self, folder: Path, database: str | None = None, python: Path = servers.THIS_PYTHON
     ) -> None:
-        self.folder, self.database, self._source = folder, database, source
+        self.folder, self.database, self._python = folder, database, python
         self._token = ""
 
     @contextmanager
@@ -80,10 +77,10 @@ class Deployment:
         module: str = "gleanery",
         options: Sequence[str] = (),
     ) -> Iterator[Service]:
-        arguments = (self.folder, self.database, workers, core, module, options, self._source)
+        arguments = (self.folder, self.database, workers, core, module, options, self._python)
         with servers.gleanery(*arguments) as (url, pid):
             self._token = self._token or servers.create_token(
-                self.folder, self.database, self._source
+                self.folder, self.database, self._python
             )
             yield Service(url, pid, self._token)
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from bench import dataset
 from bench.deployments import Deployment
-from bench.measurement import Report, print_progress
+from bench.measurement import OF_BASELINE, Report, print_progress
+from bench.servers import BASELINE_PYTHON, THIS_PYTHON
 from faults.processes import end_children_with_this_process
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +24,7 @@ class Environment:
 
     def __init__(self, folder: Path, server: Any) -> None:
         self._folder, self._server = folder, server
-        self._filled: dict[str, Deployment] = {}
+        self._filled: dict[tuple[str, Path], Deployment] = {}
         self.report = Report()
 
     def new_folder(self, name: str) -> Path:
@@ -37,10 +38,25 @@ class Environment:
         return str(self._server.get_uri(database=name))
 
     def new_deployment(
-        self, name: str, engine: str = "SQLite", source: Path | None = None
+        self, name: str, engine: str = "SQLite", python: Path = THIS_PYTHON
     ) -> Deployment:
         database = self.new_database(name) if engine == "PostgreSQL" else None
-        return Deployment(self.new_folder(f"{name}-{engine}"), database, source)
+        return Deployment(self.new_folder(f"{name}-{engine}"), database, python)
+
+    def versions(self, name: str, engine: str = "SQLite") -> dict[str, Deployment]:
+        """Create a deployment of this version and of the baseline, if that is installed.
+
+        The keys are endings of the names of candidates.
+        """
+        created = {"": self.new_deployment(name, engine)}
+        if self._has_baseline:
+            python = BASELINE_PYTHON
+            created[OF_BASELINE] = self.new_deployment(f"{name}_baseline", engine, python)
+        return created
+
+    @property
+    def _has_baseline(self) -> bool:
+        return BASELINE_PYTHON.exists()
 
     def filled_deployments(self) -> dict[str, Deployment]:
         """Return the filled deployment of each engine."""
@@ -48,13 +64,25 @@ class Environment:
 
     def filled_deployment(self, engine: str) -> Deployment:
         """Return a deployment that holds the large group and the small group."""
-        if engine not in self._filled:
-            self._filled[engine] = self._fill(engine)
-        return self._filled[engine]
+        return self._fill_once(engine, THIS_PYTHON)
 
-    def _fill(self, engine: str) -> Deployment:
-        print_progress(f"Filling {engine} with {dataset.LARGE_SIZE:,} outputs …")
-        deployment = self.new_deployment("filled", engine)
+    def filled_versions(self, engine: str) -> dict[str, Deployment]:
+        """Return the same of this version and of the baseline; the keys are as in ``versions``."""
+        filled = {"": self.filled_deployment(engine)}
+        if self._has_baseline:
+            filled[OF_BASELINE] = self._fill_once(engine, BASELINE_PYTHON)
+        return filled
+
+    def _fill_once(self, engine: str, python: Path) -> Deployment:
+        if (engine, python) not in self._filled:
+            self._filled[engine, python] = self._fill(engine, python)
+        return self._filled[engine, python]
+
+    def _fill(self, engine: str, python: Path) -> Deployment:
+        suffix = OF_BASELINE if python == BASELINE_PYTHON else ""
+        print_progress(f"Filling {engine}{suffix} with {dataset.LARGE_SIZE:,} outputs …")
+        name = f"filled{suffix.replace(' ', '_')}"
+        deployment = self.new_deployment(name, engine, python)
         with deployment.serve() as service:
             service.store_outputs(dataset.SMALL_GROUP, dataset.outputs(dataset.SMALL_SIZE))
             service.store_outputs(dataset.LARGE_GROUP, dataset.outputs(dataset.LARGE_SIZE))

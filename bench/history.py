@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from itertools import count, islice
-from pathlib import Path
-from typing import Any
 
 from bench import dataset
 from bench.deployments import Deployment, Service
@@ -21,12 +19,10 @@ from bench.results import at_least, at_most
 _OUTPUTS = min(dataset.LARGE_SIZE, 20_000)
 _PAGE_OUTPUTS = min(dataset.LARGE_SIZE, 100_000)
 _VERSIONED = int(os.environ.get("GLEANERY_BENCH_VERSIONED", "20000"))
-_BEFORE = os.environ.get("GLEANERY_BENCH_BEFORE", "")
 _VERSIONS = 20
 _BATCH_SIZE = 1000
 _MIB = 1024 * 1024
 _PLAIN, _VIEW = "plain page", "page of the approved view"
-_NOW, _EARLIER = "this version", "the version before"
 
 
 def measure(environment: Environment) -> None:
@@ -34,7 +30,6 @@ def measure(environment: Environment) -> None:
         _add_ingest(environment, engine)
         _add_size(environment, engine)
         _add_pages(environment, engine)
-        _add_rescrape(environment, engine)
 
 
 # --- ingest -------------------------------------------------------------------------------------
@@ -58,16 +53,8 @@ def _prepare_changes(service: Service, group: str) -> MeasureRate:
     return lambda: _store(service, group, _bodies(_OUTPUTS, next(versions)))
 
 
-def _changed(number: int, version: int) -> Iterator[dict[str, Any]]:
-    """Generate outputs whose price and stock differ from version to version."""
-    for output in dataset.outputs(number):
-        data = output["data"]
-        price = round(data["price"] * (1 + version / 100), 2)
-        yield output | {"data": data | {"price": price, "in_stock": version % 2 == 0}}
-
-
 def _bodies(number: int, version: int) -> list[bytes]:
-    outputs = _changed(number, version)
+    outputs = dataset.changed_outputs(number, version)
     batches = iter(lambda: list(islice(outputs, _BATCH_SIZE)), [])
     return [json.dumps(batch).encode() for batch in batches]
 
@@ -89,7 +76,7 @@ def _add_size(environment: Environment, engine: str) -> None:
     deployment = environment.new_deployment("versions", engine)
     with deployment.serve() as service:
         for version in range(_VERSIONS + 1):
-            service.store_outputs("shop", _changed(_VERSIONED, version))
+            service.store_outputs("shop", dataset.changed_outputs(_VERSIONED, version))
             deployment.flush()  # also vacuums, as PostgreSQL does by itself once a minute
     history, items = deployment.table_bytes("output_history"), deployment.item_bytes()
     label = f"disk space of {_VERSIONS} versions of {_VERSIONED:,} outputs, {engine}"
@@ -107,9 +94,9 @@ def _add_pages(environment: Environment, engine: str) -> None:
     deployment = environment.new_deployment("view", engine)
     with deployment.serve() as service:
         for group in ("approved", "replaced"):
-            service.store_outputs(group, _changed(_PAGE_OUTPUTS, 0))
+            service.store_outputs(group, dataset.changed_outputs(_PAGE_OUTPUTS, 0))
             _approve(service, group)
-        service.store_outputs("replaced", _changed(_PAGE_OUTPUTS, 1))
+        service.store_outputs("replaced", dataset.changed_outputs(_PAGE_OUTPUTS, 1))
         deployment.flush()
         for limit in (10, 1000):
             _add_page(environment.report, engine, deployment, service, "approved", limit)
@@ -148,26 +135,3 @@ def _prepare_pages(service: Service, paths: list[str], limit: int) -> MeasureRat
         if len(items) != limit:
             raise NotMeasured(f"a page has {len(items)} outputs instead of {limit}")
     return partial(service.measure_reads, paths)
-
-
-# --- unchanged outputs --------------------------------------------------------------------------
-
-
-def _add_rescrape(environment: Environment, engine: str) -> None:
-    """Compare with the code in the folder that ``GLEANERY_BENCH_BEFORE`` names."""
-    label = f"re-scrape without changes, {engine}: ratio to {_EARLIER}"
-    if not _BEFORE:
-        reason = "GLEANERY_BENCH_BEFORE names no checkout"
-        environment.report.add(label, at_least(0.95), None, reason)
-        return
-    bodies = _bodies(_OUTPUTS, 0)
-    now = environment.new_deployment("rescrape", engine)
-    earlier = environment.new_deployment("earlier", engine, Path(_BEFORE) / "src")
-    with now.serve() as service, earlier.serve() as service_before:
-        services = {_NOW: service, _EARLIER: service_before}
-        for running in services.values():
-            _store(running, "shop", bodies)
-        comparison = Comparison(
-            {name: partial(_store, running, "shop", bodies) for name, running in services.items()}
-        ).run()
-    environment.report.add_ratio(label, at_least(0.95), comparison, _NOW, _EARLIER)

@@ -6,8 +6,9 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import apsw
@@ -16,46 +17,57 @@ import asyncpg
 from bench import dataset
 from bench.deployments import Deployment, Service
 from bench.environment import ENGINES, ROOT, Environment
-from bench.measurement import Comparison, Report
+from bench.measurement import OF_BASELINE, Comparison, MeasureRate, Report
 from bench.results import at_least
 
 _OUTPUTS = min(dataset.LARGE_SIZE, 30_000)
 _BATCH_SIZE = 1000
 _SCHEMA = ROOT / "src" / "gleanery" / "service" / "storage" / "schema"
-_NEW, _UNCHANGED, _DRIVER = "new outputs", "unchanged outputs", "bare driver"
+NEW, CHANGED, UNCHANGED = "new outputs", "changed outputs", "unchanged outputs"
+_DRIVER = "bare driver"
 
 
 def measure(environment: Environment) -> None:
     for engine in ENGINES:
-        deployment = environment.new_deployment("ingest", engine)
-        with deployment.serve() as service:
-            comparison = _compare(environment, deployment, service)
-        _add_ratios(environment.report, engine, comparison)
+        _add_ratios(environment.report, engine, compare(environment, engine))
 
 
-def _compare(environment: Environment, deployment: Deployment, service: Service) -> Comparison:
-    """Measure in this order: the second and the third candidate need the outputs of the first."""
-    bodies = _request_bodies()
-    groups: list[str] = []
-
-    def store_new() -> float:
-        groups.append(f"round-{len(groups)}")
-        return _store(service, groups[-1], bodies)
-
-    def store_unchanged() -> float:
-        return _store(service, groups[-1], bodies)
-
-    def insert_rows() -> float:
-        if deployment.database is None:
-            return _insert_into_sqlite(environment, deployment, f"driver-{len(groups)}")
-        name = f"driver_{len(groups)}"
-        return asyncio.run(_insert_into_postgres(environment, deployment.database, name))
-
-    return Comparison({_NEW: store_new, _UNCHANGED: store_unchanged, _DRIVER: insert_rows}).run()
+def compare(environment: Environment, engine: str) -> Comparison:
+    """Measure the service, the baseline and the driver."""
+    deployments = environment.versions("ingest", engine)
+    with ExitStack() as stack:
+        candidates = dict[str, MeasureRate]()
+        for suffix, deployment in deployments.items():
+            rates = _candidates(stack.enter_context(deployment.serve()))
+            candidates |= {name + suffix: rate for name, rate in rates.items()}
+        candidates[_DRIVER] = _driver(environment, deployments[""])
+        return Comparison(candidates).run()
 
 
-def _request_bodies() -> list[bytes]:
-    outputs = dataset.outputs(_OUTPUTS)
+def _candidates(service: Service) -> dict[str, MeasureRate]:
+    bodies, groups, versions = _request_bodies(0), count(), count(1)
+    for group in ("unchanged", "changed"):
+        _store(service, group, bodies)
+    return {
+        NEW: lambda: _store(service, f"new-{next(groups)}", bodies),
+        CHANGED: lambda: _store(service, "changed", _request_bodies(next(versions))),
+        UNCHANGED: lambda: _store(service, "unchanged", bodies),
+    }
+
+
+def _driver(environment: Environment, deployment: Deployment) -> MeasureRate:
+    """Insert the rows of the first group into databases without the service."""
+    numbers = count()
+    if deployment.database is None:
+        return lambda: _insert_into_sqlite(environment, deployment, f"driver-{next(numbers)}")
+    database = deployment.database
+    return lambda: asyncio.run(
+        _insert_into_postgres(environment, database, f"driver_{next(numbers)}")
+    )
+
+
+def _request_bodies(version: int) -> list[bytes]:
+    outputs = dataset.changed_outputs(_OUTPUTS, version)
     batches = iter(lambda: list(islice(outputs, _BATCH_SIZE)), [])
     return [json.dumps(batch).encode() for batch in batches]
 
@@ -74,9 +86,12 @@ def _measure_rate(batches: Iterable[Any], store: Callable[[Any], Any]) -> float:
 
 def _add_ratios(report: Report, engine: str, comparison: Comparison) -> None:
     label = f"ingest in batches of {_BATCH_SIZE}, {engine}: ratio to the bare driver"
-    report.add_ratio(label, at_least(0.4), comparison, _NEW, _DRIVER)
+    report.add_ratio(label, at_least(0.4), comparison, NEW, _DRIVER, baseline=NEW + OF_BASELINE)
+    label = f"ingest of changed outputs, {engine}: ratio to new outputs"
+    report.add_ratio(label, None, comparison, CHANGED, NEW, baseline=CHANGED + OF_BASELINE)
     label = f"re-scrape without changes, {engine}: ratio to new outputs"
-    report.add_ratio(label, at_least(2), comparison, _UNCHANGED, _NEW)
+    target = at_least(2)
+    report.add_ratio(label, target, comparison, UNCHANGED, NEW, baseline=UNCHANGED + OF_BASELINE)
 
 
 _FIRST_GROUP = "SELECT * FROM outputs WHERE group_id = (SELECT min(id) FROM groups) ORDER BY id"

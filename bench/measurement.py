@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from bench.load_generator import ROUNDS, NotMeasured
 from bench.results import Result, Target
 
+OF_BASELINE = " of the baseline"
+"""Ends the names of candidates that measure the baseline."""
+
 MeasureRate = Callable[[], float]
 """One round of measurement. It returns requests or outputs per second."""
 
@@ -19,7 +22,8 @@ def print_progress(text: str) -> None:
 class Comparison:
     """Measures candidates in alternating rounds, so that noise affects all of them equally.
 
-    The best round of each candidate counts.
+    Every second round has the reverse order: what a candidate leaves to the disk slows down the
+    next one. The best round of each candidate counts.
     """
 
     def __init__(self, candidates: Mapping[str, MeasureRate] | None = None) -> None:
@@ -35,8 +39,9 @@ class Comparison:
             self._remove(name, error)
 
     def run(self) -> Comparison:
-        for _ in range(ROUNDS):
-            for name, measure in list(self._candidates.items()):
+        for number in range(ROUNDS):
+            candidates = [*self._candidates.items()]
+            for name, measure in reversed(candidates) if number % 2 else candidates:
                 try:
                     self.best[name] = max(self.best.get(name, 0.0), measure())
                 except NotMeasured as error:
@@ -72,8 +77,15 @@ class Report:
         self.results: list[Result] = []
         self.rates: dict[str, dict[str, float]] = {}
 
-    def add(self, label: str, target: Target | None, ratio: float | None, details: str) -> None:
-        result = Result(label, target, ratio, details)
+    def add(
+        self,
+        label: str,
+        target: Target | None,
+        ratio: float | None,
+        details: str,
+        of_baseline: float | None = None,
+    ) -> None:
+        result = Result(label, target, ratio, details, of_baseline)
         print_progress("  ".join(result.cells))
         self.results.append(result)
 
@@ -85,10 +97,19 @@ class Report:
         numerator: str,
         denominator: str,
         suffix: str = "",
+        baseline: str | None = None,
     ) -> None:
-        """Add the rate of one candidate divided by the rate of another."""
+        """Add the rate of one candidate divided by the rate of another.
+
+        ``baseline`` is the candidate that is the same as the first one, of the baseline.
+        """
         if reasons := comparison.failure_reasons((numerator, denominator)):
             self.add(label, target, None, reasons)
             return
         ratio = comparison.best[numerator] / comparison.best[denominator]
-        self.add(label, target, ratio, comparison.describe(numerator, denominator) + suffix)
+        names, of_baseline = [numerator, denominator], None
+        if baseline in comparison.best:
+            names.append(baseline)
+            of_baseline = comparison.best[numerator] / comparison.best[baseline]
+        details = comparison.describe(*dict.fromkeys(names)) + suffix
+        self.add(label, target, ratio, details, of_baseline)

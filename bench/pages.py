@@ -11,7 +11,7 @@ from bench import dataset, peers, servers
 from bench.deployments import Deployment, Service
 from bench.environment import ENGINES, Environment
 from bench.load_generator import measure_gets
-from bench.measurement import Comparison, MeasureRate, Report
+from bench.measurement import OF_BASELINE, Comparison, MeasureRate, Report
 from bench.results import at_least
 
 _BARE_ASGI_TARGETS = {
@@ -21,6 +21,7 @@ _BARE_ASGI_TARGETS = {
     (1000, "PostgreSQL"): at_least(0.20),
 }
 _BEST_PEER_TARGET = at_least(20)
+PAGE = "page"
 
 
 def measure(environment: Environment) -> None:
@@ -34,15 +35,27 @@ def measure(environment: Environment) -> None:
 def _compare(environment: Environment, limit: int) -> Comparison:
     comparison, folder = Comparison(), environment.new_folder(f"web-{limit}")
     with ExitStack() as stack:
-        for engine, deployment in environment.filled_deployments().items():
-            service = stack.enter_context(deployment.serve())
-            prepare = partial(_prepare_gleanery, deployment, service, limit, folder)
-            comparison.add(_gleanery(engine), prepare)
+        for engine in ENGINES:
+            for suffix, deployment in environment.filled_versions(engine).items():
+                service = stack.enter_context(deployment.serve())
+                prepare = partial(_prepare_gleanery, deployment, service, limit, folder)
+                comparison.add(_gleanery(engine) + suffix, prepare)
         comparison.add("bare ASGI", partial(_start_bare_asgi, stack, folder))
         comparison.add("nginx", partial(_start_nginx, stack, folder))
         for peer in peers.PEERS:
             database = environment.new_database(f"{peer.name.split()[0].lower()}_{limit}")
             comparison.add(peer.name, partial(_start_peer, stack, peer, folder, database, limit))
+        return comparison.run()
+
+
+def compare_versions(environment: Environment, limit: int) -> Comparison:
+    """Measure only this version and the baseline, on SQLite."""
+    comparison, folder = Comparison(), environment.new_folder(f"versions-{limit}")
+    with ExitStack() as stack:
+        for suffix, deployment in environment.filled_versions("SQLite").items():
+            service = stack.enter_context(deployment.serve())
+            prepare = partial(_prepare_gleanery, deployment, service, limit, folder)
+            comparison.add(PAGE + suffix, prepare)
         return comparison.run()
 
 
@@ -84,7 +97,8 @@ def _add_ratios(report: Report, limit: int, comparison: Comparison) -> None:
     for engine in ENGINES:
         target = _BARE_ASGI_TARGETS[limit, engine]
         label = f"{page}, {engine}: ratio to bare ASGI"
-        report.add_ratio(label, target, comparison, _gleanery(engine), "bare ASGI")
+        name = _gleanery(engine)
+        report.add_ratio(label, target, comparison, name, "bare ASGI", baseline=name + OF_BASELINE)
     peer_names = [peer.name for peer in peers.PEERS]
     for name in ("nginx", *peer_names):
         label = f"{page}, SQLite: ratio to {name}"

@@ -16,6 +16,7 @@ from bench.load_generator import ROUNDS, SECONDS
 from bench.servers import PEER_PROGRAMS
 from gleanery import __version__
 
+LEAST_OF_BASELINE = 0.95
 _BEGIN, _END = "<!-- measured -->", "<!-- end -->"
 
 
@@ -43,27 +44,55 @@ def at_most(bound: float) -> Target:
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table. The target is optional; the ratio is None if it was not measured."""
+    """One row of the table. The target is optional; a ratio is None if it was not measured."""
 
     label: str
     target: Target | None
     ratio: float | None
     details: str
+    of_baseline: float | None = None
+    """The speed as a share of the baseline's."""
 
     @property
-    def cells(self) -> tuple[str, str, str, str]:
+    def is_missed(self) -> bool:
+        return self.target is not None and not (
+            self.ratio is None or self.target.is_met(self.ratio)
+        )
+
+    @property
+    def is_worse(self) -> bool:
+        """True if the baseline is noticeably faster."""
+        return self.of_baseline is not None and self.of_baseline < LEAST_OF_BASELINE
+
+    @property
+    def cells(self) -> tuple[str, ...]:
         details = " ".join(self.details.replace("|", "/").split())  # fits into a table cell
         target = str(self.target or "–")
         if self.ratio is None:
-            return self.label, target, "not measured", f"–: {details}"
+            return self.label, target, "not measured", "–", f"–: {details}"
+        of_baseline = "–" if self.of_baseline is None else f"{self.of_baseline:.2f}"
         met = "–" if self.target is None else "yes" if self.target.is_met(self.ratio) else "**no**"
-        return self.label, target, f"{self.ratio:.2f}", f"{met}: {details}"
+        return self.label, target, f"{self.ratio:.2f}", of_baseline, f"{met}: {details}"
 
 
 def table(results: list[Result]) -> str:
     """Return the results as a Markdown table."""
-    rows = [("measurement", "target", "ratio", "met"), ("---",) * 4, *(r.cells for r in results)]
+    head = ("measurement", "target", "ratio", "of the baseline", "met")
+    rows = [head, ("---",) * len(head), *(result.cells for result in results)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def regressions(results: list[Result]) -> str:
+    """Return a sentence and a list of the rows in which the baseline is noticeably faster."""
+    compared = [result for result in results if result.of_baseline is not None]
+    worse = sorted((r for r in compared if r.is_worse), key=lambda r: r.of_baseline or 0)
+    least = 100 - round(100 * LEAST_OF_BASELINE)
+    if not worse:
+        return f"None of {len(compared)} rows is worse than the baseline by more than {least} %."
+    lines = [f"{len(worse)} of {len(compared)} rows are worse than the baseline by more than "]
+    lines[0] += f"{least} %:"
+    lines += ["", *(f"- {result.label}: {result.of_baseline:.2f}" for result in worse)]
+    return "\n".join(lines)
 
 
 def describe_run() -> str:
@@ -111,7 +140,7 @@ def bar_chart(rates: dict[str, float]) -> str:
 def write(document: Path, results: list[Result], rates: dict[str, dict[str, float]]) -> None:
     """Write the table into the document, and the charts into files beside it."""
     text = document.read_text()
-    lines = [_BEGIN, "", describe_run(), "", table(results), ""]
+    lines = [_BEGIN, "", describe_run(), "", table(results), "", regressions(results), ""]
     for title, chart_rates in rates.items():
         if chart_rates:
             name = f"performance-{title.split()[0]}.svg"

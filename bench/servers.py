@@ -18,6 +18,12 @@ from bench.load_generator import SERVER_CORE, NotMeasured, pin_to_core, require_
 
 ROOT = Path(__file__).parent.parent
 PEER_PROGRAMS = ROOT / ".venv-bench" / "bin"
+THIS_PYTHON = Path(sys.executable)
+BASELINE_PYTHON = ROOT / ".venv-baseline" / "bin" / "python"
+"""Runs the commit that ``bench/BASELINE`` names."""
+_SCOPES = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write"
+_NEW_SCOPES = "webhooks:read,webhooks:write,monitors:read,monitors:write"
+"""Scopes that the baseline does not know."""
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
@@ -78,14 +84,14 @@ def gleanery(
     core: int | None = SERVER_CORE,
     module: str = "gleanery",
     options: Sequence[str] = (),
-    source: Path | None = None,
+    python: Path = THIS_PYTHON,
 ) -> Iterator[tuple[str, int]]:
     """Run the service and yield its URL and its process ID."""
     port = free_port()
-    command = [sys.executable, "-m", module, "serve", *_storage_options(data, database)]
+    command = [str(python), "-m", module, "serve", *_storage_options(data, database)]
     command += ["--port", str(port), "--workers", str(workers), *options]
     url = f"http://127.0.0.1:{port}"
-    variables = {"GLEANERY_SECRET_KEY": SECRET_KEY, **_path_variables(source)}
+    variables = {"GLEANERY_SECRET_KEY": SECRET_KEY}
     with run_server(command, f"{url}/readyz", variables, core) as process:
         yield url, process.pid
 
@@ -104,23 +110,16 @@ def gleanery_on_uvicorn(data: Path) -> Iterator[tuple[str, int]]:
         yield url, process.pid
 
 
-def _path_variables(source: Path | None) -> dict[str, str]:
-    """Return the variables that run the program in this folder instead of the installed one."""
-    return {} if source is None else {"PYTHONPATH": str(source)}
-
-
 def create_token(
     data: Path,
     database: str | None = None,
-    source: Path | None = None,
+    python: Path = THIS_PYTHON,
     organization: str = "bench",
 ) -> str:
-    scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write,"
-    scopes += "webhooks:read,webhooks:write,monitors:read,monitors:write"
-    command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", organization]
+    scopes = _SCOPES if python == BASELINE_PYTHON else f"{_SCOPES},{_NEW_SCOPES}"
+    command = [str(python), "-m", "gleanery", "token", "create", "--organization", organization]
     command += ["--scopes", scopes, *_storage_options(data, database)]
-    variables = {**os.environ, **_path_variables(source)}
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     return run.stdout.strip()
 
 

@@ -16,21 +16,23 @@ from urllib.parse import urlsplit
 from bench import dataset
 from bench.deployments import Deployment, Service
 from bench.environment import ENGINES, Environment
-from bench.load_generator import LOAD_CORE, ROUNDS, pin_to_core
+from bench.load_generator import LOAD_CORE, pin_to_core
 from bench.results import at_least, at_most
 from faults.webhook_receiver import Receiver, start_receiver
 
 _ENDPOINTS = 50
 _EVENTS = ["outputs.changed", "run.finished"]
-_STORED = {1000: min(dataset.LARGE_SIZE, 100_000), 1: min(dataset.LARGE_SIZE // 20, 5000)}
+_STORED = {1000: min(dataset.LARGE_SIZE, 60_000), 1: min(dataset.LARGE_SIZE // 20, 3000)}
 """Outputs of a round, by the size of a batch."""
+_PAIRS = 6  # of rounds, one with endpoints and one without, in alternating order
 _RATE, _SECONDS = 50, 20
 """Events per second, and for how long."""
 _MAX_SECONDS = 1.0  # from the commit to the delivery, for 99 of 100 events
 _MANY = 100  # events that are sent to all endpoints
 _OPTIONS = ("--webhook-allow", "127.0.0.1")
 _WITH, _WITHOUT = "with 50 endpoints", "without"
-_QUIET_SECONDS = 2.0  # without a delivery, after which a round has no more of them
+_QUIET_SECONDS = 2.0  # without a delivery, after which there is no other one
+_DOORBELL_SECONDS = 11.0  # the same for doorbells, which come every 10 seconds
 _TICKS_PER_SECOND = 100.0
 
 
@@ -72,10 +74,11 @@ def _measure_storing(environment: Environment, receiver: Receiver, engine: str) 
         for size, count in _STORED.items():
             batches = _batches(count, size)
             costs: dict[str, list[_Cost]] = {name: [] for name in services}
-            for number in range(ROUNDS):
-                for name, service in services.items():
-                    cost = _store(service, receiver, f"group-{size}-{number}", batches)
-                    costs[name].append(cost)
+            for number in range(_PAIRS):
+                order = [*services] if number % 2 else [*reversed(services)]
+                for name in order:
+                    group = f"group-{size}-{number}"
+                    costs[name].append(_store(services[name], receiver, group, batches))
             _add_costs(environment, engine, size, count, costs)
 
 
@@ -88,22 +91,31 @@ def _add_costs(
 ) -> None:
     what = "ingest in batches of 1000" if size > 1 else "ingest of single outputs"
     label = f"{what} with {_ENDPOINTS} endpoints, {engine}: "
-    best = {name: count / min(cost.seconds for cost in some) for name, some in costs.items()}
-    used = {name: min(cost.processor_seconds for cost in some) for name, some in costs.items()}
+    pairs = [*zip(costs[_WITHOUT], costs[_WITH], strict=True)]
+    rates = [f"{name} {_rate(count, some):,.0f}/s" for name, some in costs.items()]
     deliveries = statistics.mean(cost.deliveries for cost in costs[_WITH])
     environment.report.add(
         f"{label}ratio to none",
         at_least(0.97),
-        best[_WITH] / best[_WITHOUT],
-        ", ".join(f"{name} {rate:,.0f}/s" for name, rate in best.items())
-        + f", {deliveries:,.0f} deliveries",
+        statistics.median(without.seconds / with_.seconds for without, with_ in pairs),
+        f"{', '.join(rates)}, {deliveries:,.0f} deliveries; median of {_PAIRS} pairs of rounds",
     )
+    used = [
+        f"{name} {statistics.median(cost.processor_seconds for cost in some):.2f} s"
+        for name, some in costs.items()
+    ]
     environment.report.add(
         f"{label}processor time of the service without them, as a share of that with them",
         at_least(0.97),
-        used[_WITHOUT] / used[_WITH],
-        ", ".join(f"{name} {seconds:.2f} s" for name, seconds in used.items()),
+        statistics.median(
+            without.processor_seconds / with_.processor_seconds for without, with_ in pairs
+        ),
+        ", ".join(used),
     )
+
+
+def _rate(count: int, costs: Sequence[_Cost]) -> float:
+    return count / statistics.median(cost.seconds for cost in costs)
 
 
 def _store(service: Service, receiver: Receiver, group: str, batches: Sequence[bytes]) -> _Cost:
@@ -116,14 +128,14 @@ def _store(service: Service, receiver: Receiver, group: str, batches: Sequence[b
         for batch in batches:
             post(f"/v1/outputs/{group}", batch)
         seconds = time.perf_counter() - start
-    _wait_until_quiet(receiver)
+    _wait_until_quiet(receiver, _DOORBELL_SECONDS)
     used = _processor_seconds(service.pid) - used
     return _Cost(seconds, used, len(receiver.deliveries) - before)
 
 
-def _wait_until_quiet(receiver: Receiver) -> None:
+def _wait_until_quiet(receiver: Receiver, seconds: float = _QUIET_SECONDS) -> None:
     count, since = -1, time.monotonic()
-    while time.monotonic() - since < _QUIET_SECONDS:
+    while time.monotonic() - since < seconds:
         receiver.update()
         if len(receiver.deliveries) != count:
             count, since = len(receiver.deliveries), time.monotonic()
