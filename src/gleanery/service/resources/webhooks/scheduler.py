@@ -25,7 +25,7 @@ from gleanery.service.storage.group_lock import Clock
 _SCAN_SECONDS = 30.0
 _PAUSE_SECONDS = 0.1  # between two looks at what has changed
 _MAX_PAUSE_SECONDS = 3.0
-_PAUSE_FACTOR = 60  # a pause is this many times as long as the look before it
+_PAUSE_FACTOR = 100  # a pause is this many times as long as the look before it
 _RETRY_SECONDS = 1.0  # after an error of the database
 _STOP_SECONDS = 5.0  # for attempts that have begun
 _MAX_CONNECTIONS = 300
