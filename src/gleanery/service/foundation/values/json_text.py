@@ -324,7 +324,8 @@ def canonical(value: Any) -> bytes:
         text = orjson.dumps(value, option=_CANONICAL)
     except TypeError:  # an integer of more than 53 bits
         return orjson.dumps(_normalize_numbers(value), option=orjson.OPT_SORT_KEYS)
-    if _INTEGRAL_FLOAT.search(text):  # a float such as 1.0, or a string that contains one
+    # A float such as 1.0, or a string that contains one. The first search is much faster.
+    if b".0" in text and _INTEGRAL_FLOAT.search(text):
         return orjson.dumps(_normalize_numbers(value), option=orjson.OPT_SORT_KEYS)
     return text
 

@@ -215,8 +215,8 @@ class _JobChanges:
         self._slots: dict[int, int] = {}
         """The slot of each field, as a bitmap."""
         self._is_full = False
-        self._changes = Counter[bytes]()
-        self._seen = Counter[bytes]()
+        self._changes = defaultdict[bytes, int](int)  # a Counter is slow for new keys
+        self._seen = defaultdict[bytes, int](int)
         self._measures = _MeasuresByNumber(table)
 
     def steps(self, changes: Sequence[Change]) -> Iterator[None]:
@@ -294,9 +294,10 @@ class _JobChanges:
     def _collect_measures(self, changes: Sequence[Change], start: int) -> None:
         """Collect the measures by field: outputs of many shapes are then measured together."""
         if len({fields.shape for _, fields in changes}) > len(changes) // _OUTPUTS_PER_SHAPE:
+            by_number = self._measures
             for position, (_, (_, numbers, measures)) in enumerate(changes, start):
                 for number, measure in zip(numbers, measures, strict=False):
-                    values, positions = self._measures[number]
+                    values, positions = by_number[number]
                     values.append(measure)
                     positions.append(position)
             return

@@ -184,11 +184,16 @@ def has_same_bytes(raw_hash: bytes, stored_sent_hash: bytes, stored_content_hash
 
 def url_hash(source_url: str, identity_format: int) -> bytes:
     """Hashes the URL of an output, in a group with this identity format."""
-    start = b""
-    if identity_format >= SITE_PREFIX:
-        site = source_url.split("/", 3)[:3]  # https://shop.example
-        start = hash_parts(*site)[:_SITE_BYTES]
-    return start + hash_parts(source_url)[: HASH_BYTES - len(start)]
+    hashed = sha256(length_prefixed(source_url)).digest()
+    if identity_format < SITE_PREFIX:
+        return hashed[:HASH_BYTES]
+    site = "/".join(source_url.split("/", 3)[:3])  # https://shop.example
+    return _site_bytes(site) + hashed[: HASH_BYTES - _SITE_BYTES]
+
+
+@lru_cache(maxsize=4096)
+def _site_bytes(site: str) -> bytes:
+    return hash_parts(*site.split("/"))[:_SITE_BYTES]
 
 
 def parse_output_id(text: str) -> bytes:
