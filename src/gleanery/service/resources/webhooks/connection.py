@@ -107,8 +107,10 @@ class _Reading:
         match name.lower():
             case b"retry-after":
                 self._retry_after = value
-            case b"content-length" | b"transfer-encoding":
+            case b"content-length":
                 self._has_length = True
+            case b"transfer-encoding":
+                self._has_length = b"chunked" in value.lower()
 
     def on_headers_complete(self) -> None:
         self._has_head = self._parser.get_status_code() >= 200
@@ -201,13 +203,13 @@ async def _open(
         connected.setblocking(False)
         async with asyncio.timeout(_CONNECT_SECONDS):
             await loop.sock_connect(connected, (address, port))
-        _, connection = await loop.create_connection(
-            ReceiverConnection,
-            sock=connected,
-            ssl=context,
-            server_hostname=None if context is None else host,
-        )
     except BaseException:
         connected.close()
         raise
+    _, connection = await loop.create_connection(  # from now on, the transport closes the socket
+        ReceiverConnection,
+        sock=connected,
+        ssl=context,
+        server_hostname=None if context is None else host,
+    )
     return connection
