@@ -67,6 +67,12 @@ def test_every_default_fits_its_schema() -> None:
         assert jsonschema_rs.is_valid(root, schema["default"]), schema
 
 
+def test_every_name_of_a_member_is_restricted() -> None:
+    """With patternProperties alone, a name that fits no pattern may have any value."""
+    for schema in objects(DOCUMENT, "example", "examples"):
+        assert "additionalProperties" in schema or "patternProperties" not in schema
+
+
 def test_every_enumeration_consists_of_strings() -> None:
     """openapi-python-client leaves out an operation that sends or gets another enumeration."""
     outside_conditions = objects(DOCUMENT, "then")  # generators ignore this keyword

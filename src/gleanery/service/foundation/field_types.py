@@ -262,6 +262,16 @@ def _with_json_schema(**extra: Any) -> Any:
     return Field(json_schema_extra=extra)
 
 
+def restrict_names(schema: dict[str, Any]) -> None:
+    """Apply the pattern of an object's names to all of them, in its JSON schema.
+
+    Pydantic writes ``patternProperties``, so a name that does not match could have any value.
+    """
+    [(pattern, value)] = schema.pop("patternProperties").items()
+    schema["propertyNames"] = schema.get("propertyNames", {}) | {"pattern": pattern}
+    schema["additionalProperties"] = value
+
+
 # No NUL, which PostgreSQL cannot store in text.
 _TEXT_PATTERN = r"^[^\x00]*$"
 # No line break, which would end the header that contains the text.

@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 from typing_extensions import TypedDict
 
-from gleanery.service.foundation.field_types import MAX_INT64, Name, NonEmptyText, Text, WholeNumber
+from gleanery.service.foundation.field_types import (
+    MAX_INT64,
+    Name,
+    NonEmptyText,
+    Text,
+    WholeNumber,
+    restrict_names,
+)
 from gleanery.service.foundation.models import Input, PageMetadata, Query
 from gleanery.service.resources.run_records.models import RunOut
 from gleanery.service.resources.run_records.rows import Status
@@ -15,13 +22,17 @@ from gleanery.service.resources.run_records.rows import Status
 _MAX_LABELS = 16
 _LabelName = Annotated[Text, StringConstraints(min_length=1, max_length=64)]
 _LabelValue = Annotated[Text, StringConstraints(max_length=256)]
+_Labels = Annotated[
+    dict[_LabelName, _LabelValue],
+    Field(max_length=_MAX_LABELS, json_schema_extra=restrict_names),
+]
 
 
 class RunIn(Input):
     """Run to start."""
 
     job_id: Name = Field(description="Job that runs. A new one is created, with its group.")
-    labels: Annotated[dict[_LabelName, _LabelValue], Field(max_length=_MAX_LABELS)] | None = Field(
+    labels: _Labels | None = Field(
         default=None,
         description="Arguments of the run, such as a country. Runs with the same labels can be "
         "compared with each other.",

@@ -8,7 +8,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationError
 from typing_extensions import TypedDict
 
-from gleanery.service.foundation.field_types import MAX_INT64, Name, Text, WholeNumber
+from gleanery.service.foundation.field_types import (
+    MAX_INT64,
+    Name,
+    Text,
+    WholeNumber,
+    restrict_names,
+)
 from gleanery.service.foundation.models import (
     DateTimeOut,
     Input,
@@ -73,7 +79,7 @@ _HeaderName = Annotated[str, Field(json_schema_extra={"pattern": _HEADER_NAME_PA
 _HeaderValue = Annotated[str, Field(json_schema_extra={"pattern": _HEADER_VALUE_PATTERN})]
 _Headers = Annotated[
     dict[_HeaderName, _HeaderValue | None],
-    Field(max_length=MAX_HEADERS),
+    Field(max_length=MAX_HEADERS, json_schema_extra=restrict_names),
     AfterValidator(_check_headers),
 ]
 
