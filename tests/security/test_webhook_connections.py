@@ -88,6 +88,27 @@ def test_responses_that_are_not_complete_or_not_http(response: bytes) -> None:
     assert send([response]) == ([Answer(error=INVALID)], 1)
 
 
+@pytest.mark.parametrize("path", ["/", "/a?b=c&d", "//a//b", "/a;b?c=/d?e", "/%2F%C3%A9"])
+def test_the_path_is_sent_as_it_is(path: str) -> None:
+    lines = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append((await reader.readuntil(b"{}")).split(b"\r\n")[0])
+        writer.write(OK)
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        sender = Sender(Targets(["127.0.0.1"]), timestamps.now)
+        url = f"http://127.0.0.1:{port}{path}"
+        await sender.send(Target(url, "standard", [b"key"]), "msg_1", b"{}")
+        sender.close()
+        server.close()
+
+    asyncio.run(run())
+    assert lines == [f"POST {path} HTTP/1.1".encode()]
+
+
 def test_a_change_of_the_protocol_is_a_failure() -> None:
     [answer], _ = send([b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"])
     assert (answer.status_code, answer.error) == (

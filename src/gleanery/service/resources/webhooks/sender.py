@@ -100,7 +100,8 @@ class Sender:
         defaults = [header for header in _DEFAULT_HEADERS if header[0] not in names]
         values = b" ".join(value for _, value in given)
         words = {word for pattern in _SECRET_WORDS for word in pattern.findall(values)}
-        head = b"POST %b HTTP/1.1" % parts._replace(scheme="", netloc="").geturl().encode()
+        resource = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        head = b"POST %b HTTP/1.1" % resource.encode()
         text = _render(head, [*own, *defaults, *given], body)
         request = _Request(target.url, text, sorted(words, key=len, reverse=True))
         try:
