@@ -167,6 +167,14 @@ def test_a_deleted_organization_loses_its_sightings_in_steps(
     assert max(removed) <= 2
 
 
+def kinds(client: Client, run_id: str) -> dict[str, Any]:
+    """Return the fields that a run has seen, with their kinds."""
+    params = {"job_id": "job"}
+    found = client.get("/v1/groups/group/fields", params=params).json()["runs"]
+    [fields] = [run["fields"] for run in found if run["run_id"] == run_id]
+    return {one["path"]: one["kinds"] for one in fields}
+
+
 def test_a_full_job_makes_bitmaps_invalid_without_writing_them(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,10 +191,26 @@ def test_a_full_job_makes_bitmaps_invalid_without_writing_them(
     push(client, first, output(1, data={"d": 1}))  # not in the slot in which its old field was
     assert read_rows(service, client, COUNT_SIGHTINGS) == [(3, 3)]
     assert show(client, first) == {"created": 2}
-    params = {"job_id": "job"}
-    found = client.get("/v1/groups/group/fields", params=params).json()["runs"]
-    [fields] = [run["fields"] for run in found if run["run_id"] == first]
-    assert fields == []
+    assert kinds(client, first) == {}
+
+
+def test_a_batch_that_fills_its_job_uses_no_bitmap_from_before(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slots get another meaning in the middle of the batch."""
+    monkeypatch.setitem(job_fields.MAX_NAMES, 1, 2)
+    run_id = start(client)
+    push(client, run_id, output(1, data={"a": 1}), output(2, data={"b": 1}))
+    client.store("group", output(1, data={"a": 2}), output(2, data={"b": 2}))
+    for item in client.items("group"):
+        client.delete(f"/v1/outputs/group/{item['output_id']}")
+    batch = [{"c": 1}, {"d": 1}, {"d": 1}]
+    push(
+        client,
+        run_id,
+        *(output(number, data=data) for number, data in zip((3, 4, 1), batch, strict=True)),
+    )
+    assert kinds(client, run_id) == {"c": {"integer": 1}, "d": {"integer": 1}}
 
 
 def test_a_batch_of_many_jobs_has_as_many_statements_as_one_of_few(

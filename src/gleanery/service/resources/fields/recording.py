@@ -243,7 +243,7 @@ class _JobChanges:
             old = output.fields
             was_seen = old if output.run_id == run_id else None
             if sightings and output.identity in sightings:
-                kept = sightings[output.identity].fields
+                kept = self._sightings[output.identity].fields  # making room changes it
                 was_seen = new if kept is None else kept
             if was_seen != new:
                 seen[new] += 1
