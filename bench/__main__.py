@@ -28,6 +28,7 @@ from bench import (
     runs,
     scrapy_items,
     short,
+    stages,
     webhooks,
 )
 from bench.environment import ROOT, Environment, open_environment
@@ -54,9 +55,10 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "scrapy": scrapy_items.measure,
     "citus": citus.measure,
     "growth": growth.measure,
+    "stages": stages.measure,
 }
-_ON_REQUEST = {"growth"}
-"""Parts that run only if they are named: they take long and need 40 GB."""
+_ON_REQUEST = {"growth", "stages"}
+"""Parts that run only if they are named: one takes long and needs 40 GB, one has no ratios."""
 
 
 def main() -> int:
@@ -89,7 +91,9 @@ def _parse_arguments() -> argparse.Namespace:
         description="Measure the service and print one table of ratios.",
     )
     parser.add_argument(
-        "parts", nargs="*", help=f"parts to measure: {', '.join(PARTS)} (default: all but growth)"
+        "parts",
+        nargs="*",
+        help=f"parts: {', '.join(PARTS)} (default: all but {', '.join(sorted(_ON_REQUEST))})",
     )
     parser.add_argument(
         "--write", action="store_true", help="write the table to docs/performance.md"

@@ -45,12 +45,12 @@ def compare(environment: Environment, engine: str) -> Comparison:
 
 
 def _candidates(service: Service) -> dict[str, MeasureRate]:
-    bodies, groups, versions = _request_bodies(0), count(), count(1)
+    bodies, groups, versions = request_bodies(0), count(), count(1)
     for group in ("unchanged", "changed"):
         _store(service, group, bodies)
     return {
         NEW: lambda: _store(service, f"new-{next(groups)}", bodies),
-        CHANGED: lambda: _store(service, "changed", _request_bodies(next(versions))),
+        CHANGED: lambda: _store(service, "changed", request_bodies(next(versions))),
         UNCHANGED: lambda: _store(service, "unchanged", bodies),
     }
 
@@ -66,8 +66,8 @@ def _driver(environment: Environment, deployment: Deployment) -> MeasureRate:
     )
 
 
-def _request_bodies(version: int) -> list[bytes]:
-    outputs = dataset.changed_outputs(_OUTPUTS, version)
+def request_bodies(version: int, size: int = _OUTPUTS) -> list[bytes]:
+    outputs = dataset.changed_outputs(size, version)
     batches = iter(lambda: list(islice(outputs, _BATCH_SIZE)), [])
     return [json.dumps(batch).encode() for batch in batches]
 
