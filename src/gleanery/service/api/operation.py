@@ -117,7 +117,7 @@ class Operation:
     example: Example | None = None
     ndjson_example: Example | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.handler.__name__
 

@@ -68,16 +68,18 @@ def respond(
     request: Request, response: Response, request_id: bytes, rate_limit_headers: Iterable[Header]
 ) -> None:
     """Send the response, except for the rest of a long body."""
-    is_text = response.length is None and response.status == _OK  # no stored file, no error
     cache_control = (b"cache-control", response.cache_control)
-    always = (_NOSNIFF, cache_control, _VARY) if is_text else (_NOSNIFF, cache_control)
-    headers = ((b"x-request-id", request_id), *always, *rate_limit_headers, *response.headers)
+    headers = [(b"x-request-id", request_id), _NOSNIFF, cache_control]
+    if response.length is None and response.status == _OK:  # no stored file, no error
+        headers.append(_VARY)
+    headers += rate_limit_headers
+    headers += response.headers
     # 204 has no body, and 304 describes the body that the client has.
     has_body = response.status not in (_NO_CONTENT, _NOT_MODIFIED)
     if has_body:
-        headers = (*headers, (b"content-type", response.content_type))
+        headers.append((b"content-type", response.content_type))
     if response.codec is not None:
-        headers = (*headers, (b"content-encoding", response.codec.name.encode()))
+        headers.append((b"content-encoding", response.codec.name.encode()))
     if response.is_chunked:
         request.begin_chunks(response.status, headers)
         return
@@ -85,7 +87,7 @@ def respond(
     size = sum(map(len, pieces))
     if has_body:
         length = size if response.length is None else response.length
-        headers = (*headers, (b"content-length", b"%d" % length))
+        headers.append((b"content-length", b"%d" % length))
     request.respond(response.status, headers, pieces)
     if request.method != "HEAD":
         request.state.sent_bytes = size

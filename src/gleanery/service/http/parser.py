@@ -40,7 +40,7 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 _MAX_CACHED_BYTES = 4096
 _METHOD = b"GET "
 _VERSION = b" HTTP/1.1"
-_CACHED_TARGET = re.compile(rb'/[!"$-~]{0,%d}' % _MAX_CACHED_BYTES)
+_TARGET_BYTES = bytes(byte for byte in range(0x21, 0x7F) if byte != 0x23)  # 0x23 is #
 _NOT_CACHED = {b"content-length", b"transfer-encoding", b"expect"}
 
 
@@ -185,7 +185,10 @@ class HeaderCache:
         if not end or not data.endswith(end) or not data.startswith(_METHOD):
             return None
         target = data[len(_METHOD) : -len(end)]
-        return target if _CACHED_TARGET.fullmatch(target) else None
+        # This is what REQUEST_LINE allows, in half the time.
+        if not target.startswith(b"/") or target.translate(None, _TARGET_BYTES):
+            return None
+        return target if len(target) <= _MAX_CACHED_BYTES else None
 
 
 # --- the body -----------------------------------------------------------------------------------

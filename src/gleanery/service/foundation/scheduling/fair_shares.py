@@ -83,25 +83,21 @@ class GroupedLimit(ConcurrencyLimit):
 class Slot:
     """The slot that one request holds from its admission to its end."""
 
-    __slots__ = ("_limit", "_organization_id")
+    __slots__ = ("_limit", "organization_id")
 
     def __init__(self, limit: ConcurrencyLimit, organization_id: int) -> None:
         limit.acquire(organization_id)
         self._limit = limit
-        self._organization_id = organization_id
-
-    @property
-    def organization_id(self) -> int:
-        return self._organization_id
+        self.organization_id = organization_id
 
     def assign_tenant(self, organization_id: int) -> None:
         """Count the slot for the tenant that authentication has found."""
-        if organization_id != self._organization_id:
+        if organization_id != self.organization_id:
             self._exchange(self._limit, organization_id)
 
     def transfer(self, limit: ConcurrencyLimit) -> None:
         """Exchanges the slot for one of another limit. Raises ``Overloaded``."""
-        self._exchange(limit, self._organization_id)
+        self._exchange(limit, self.organization_id)
 
     @contextmanager
     def parked_in(self, limit: ConcurrencyLimit) -> Iterator[None]:
@@ -120,14 +116,14 @@ class Slot:
                 self.transfer(own)
 
     def release(self) -> None:
-        self._limit.release(self._organization_id)
+        self._limit.release(self.organization_id)
 
     def _exchange(self, limit: ConcurrencyLimit, organization_id: int) -> None:
         if not limit.can_acquire(organization_id):
             raise Overloaded
         self.release()
         limit.acquire(organization_id)
-        self._limit, self._organization_id = limit, organization_id
+        self._limit, self.organization_id = limit, organization_id
 
 
 # --- queue and semaphore ------------------------------------------------------------------------
@@ -363,8 +359,12 @@ class RequestScheduler:
 
     def _run_round(self) -> None:
         self._is_scheduled = False
-        starts = [self._starts.take() for _ in range(_PER_ROUND) if self._starts]
-        rejections = [self._rejections.popleft() for _ in range(_PER_ROUND) if self._rejections]
+        starts: list[Callable[[], None]] = []
+        while self._starts and len(starts) < _PER_ROUND:
+            starts.append(self._starts.take())
+        rejections: list[Callable[[], None]] = []
+        while self._rejections and len(rejections) < _PER_ROUND:
+            rejections.append(self._rejections.popleft())
         if self._starts or self._rejections:
             self._schedule()
         for callback in (*starts, *self._after_round, *rejections):

@@ -69,6 +69,8 @@ _MAX_COPIES, _COPY_PAUSE_SECONDS = 50, 0.1  # of the write-ahead log, by a comma
 _SLOTS = 3  # a tenant alone holds two, so that the thread always has the next read
 _WAIT_SECONDS = 30.0
 _NICENESS = 10
+_LINE_BREAK = ITEM_SEPARATOR[-1:]  # no item contains one
+_SMALL_BYTES = 32 * 1024  # are copied in less time than a view is made and used
 _TOO_MANY = "Too many large pages and exports are being read; try again"
 
 
@@ -187,9 +189,12 @@ class SqliteDatabase:
             raise PageTooLarge
         if count <= read.limit and items and not items.endswith(ITEM_SEPARATOR):
             return Page((items,), None)
-        end = items.rfind(ITEM_SEPARATOR)  # before the last row, which is not part of the page
-        first_items = (memoryview(items)[:end],) if end > 0 else ()  # no copy
-        return Page(first_items, last_seq - 1)
+        # Before the last row, which is not part of the page. One byte is found in less time.
+        end = items.rfind(_LINE_BREAK) + 1 - len(ITEM_SEPARATOR)
+        if end <= 0:
+            return Page((), last_seq - 1)
+        first_items = items if end < _SMALL_BYTES else memoryview(items)  # a copy, or none
+        return Page((first_items[:end],), last_seq - 1)
 
     async def identity(self) -> None:
         return None
