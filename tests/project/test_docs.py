@@ -155,13 +155,16 @@ def test_every_page_is_in_an_index() -> None:
     assert pages - linked == {(DOCS / "README.md").resolve()}
 
 
-def test_decisions_are_numbered_and_state_a_decision() -> None:
+def test_decisions_have_a_number_a_date_and_a_status() -> None:
+    index = (DOCS / "decisions" / "README.md").read_text()
     records = sorted((DOCS / "decisions").glob("[0-9]*.md"))
-    for number, record in enumerate(records, 1):
-        text = record.read_text()
-        assert text.startswith(f"# {number:04}. "), record.name
-        assert record.name.startswith(f"{number:04}-")
+    assert len({record.name[:4] for record in records}) == len(records) > 30
+    for record in records:
+        number, text = record.name[:4], record.read_text()
+        [title] = re.findall(rf"\A# {number}\. (.+)", text)
+        [(date, status)] = re.findall(r"^Date: (\d{4}-\d\d-\d\d)\. Status: (.+?)\.", text, re.M)
         assert "\n## Decision\n" in text, record.name
+        assert f"| [{number}]({record.name}) | {title} | {date} | {status} |" in index
 
 
 def test_the_code_map_is_complete() -> None:

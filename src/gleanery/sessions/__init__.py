@@ -15,6 +15,8 @@
 say which page its cookies belong to, such as a Cookie header, needs ``url``. Each result lists in
 ``losses`` what could not be kept. An error is an ``InvalidSession``. No error, no loss and no
 ``repr`` contains the value of a cookie or of an entry.
+
+See ``docs/explanation/session-formats.md``.
 """
 
 from gleanery.sessions.conversion import ReadResult, WriteResult, read, write

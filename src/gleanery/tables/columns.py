@@ -2,6 +2,8 @@
 
 A column has the narrowest type that fits all its values. No value is changed: a number goes into a
 column of doubles only if the double is the same number.
+
+See ``docs/explanation/exports-and-tables.md``.
 """
 
 from __future__ import annotations

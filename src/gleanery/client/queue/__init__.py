@@ -22,4 +22,6 @@ Each program uses the places that it needs:
   lasts, and ``--skip`` continues in it.
 - Crawlee adds the calls of ``push_data`` to a ``BatchQueue``. It has no spool: a call returns when
   its items are stored, and the request queue of Crawlee is the durable copy.
+
+See ``docs/explanation/scrapy.md``.
 """

@@ -1,4 +1,7 @@
-"""The source and its resources: tables of outputs, logs of changes, and the position in each."""
+"""The source and its resources: tables of outputs, logs of changes, and the position in each.
+
+See ``docs/explanation/dlt.md``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Backups of a SQLite database and its blobs, made while the service runs.
 
 A backup has a snapshot: a copy of the database as it is at one moment.
+
+See ``docs/explanation/backup-and-restore.md``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Content coding of responses (RFC 9110, section 8.4): which one a client accepts, and its use.
 
 Only successful responses come here. Session values are never compressed: the length of the
-compressed text would tell about them. See ``docs/decisions/0099-compressed-responses.md``.
+compressed text would tell about them. See ``docs/explanation/compression.md``.
 """
 
 from __future__ import annotations

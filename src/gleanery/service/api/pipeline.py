@@ -39,7 +39,7 @@ Theory of operation
                       └─ _begin              │   └─ _begin, _complete
                                              └─ _complete, after a batch has begun
 
-See ``docs/overload.md`` and ``docs/decisions/0032-read-batching.md``.
+See ``docs/overload.md`` and ``docs/explanation/sqlite.md``.
 """
 
 from __future__ import annotations

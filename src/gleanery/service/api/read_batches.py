@@ -2,7 +2,7 @@
 
 The server, the kernel and the database displace each other's code and data from the processor's
 caches. Therefore the pages of all requests of one scheduler round are read together, and then all
-responses are sent. See ``docs/decisions/0032-read-batching.md``.
+responses are sent. See ``docs/explanation/sqlite.md``.
 
 Everything here is a plain function, so nothing can wait. A request that would have to wait, or that
 is not a simple repetition, is handled in a task as usual: ``request.start()``. The operation says

@@ -2,6 +2,8 @@
 
 First comes the head with its grammar and the cache of repeated headers, then the decoders of the
 body, then the parser that uses both.
+
+See ``docs/decisions/0060-own-http-parser.md``.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ The database names the active key. A writer reads it after it has locked its org
 session state. Rotation first stores the new key and then locks each organization's session state
 once. After that, no writer uses an old key, and the values under old keys are found and
 re-encrypted. Rotation can be repeated, interrupted, or run twice at the same time.
+
+See ``docs/explanation/secret-keys.md``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A worker runs ``worker.py`` as a program. The supervisor sends it the settings over a control
 socket. The worker sends a byte each second. The end of the socket tells each of them that the other
 one is gone.
+
+See ``docs/explanation/processes-and-workers.md``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A tenant gets a slot of a limit while it holds fewer slots than are free. One tenant alone can hold
 half of them, two can hold a third each, and so on. An idle tenant always gets a slot while one is
 free. Tenants that wait are served in rotation.
+
+See ``docs/explanation/overload-and-rate-limits.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Compression in zstd and gzip: complete texts, streams, and decompression in bounded pieces.
 
-The levels are chosen by measurement: see ``docs/decisions/0098-compression.md``.
+The levels are chosen by measurement: see ``docs/decisions/0098-compression.md`` and
+``docs/explanation/compression.md``.
 """
 
 from __future__ import annotations

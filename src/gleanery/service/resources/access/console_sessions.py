@@ -1,4 +1,7 @@
-"""Sessions of the console: their secrets, the one-time links that create them, and their end."""
+"""Sessions of the console: their secrets, the one-time links that create them, and their end.
+
+See ``docs/explanation/console-sessions.md``.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ cookie name and no local-storage key.
 The id of an entry is its time in microseconds, or the previous id plus one if that is larger. Ids
 are assigned under a lock, so that they increase in commit order and a client that follows the log
 misses nothing.
+
+See ``docs/explanation/audit-log.md``.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Theory of operation
         maintenance
           └─ pending_purges                    deletes tombstones, and moves the oldest valid cursor
 
-See ``docs/decisions/0095-every-change-has-a-cursor.md`` and ``0150-both-feeds-have-one-order.md``.
+See ``docs/explanation/change-feed.md``.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ connection. An output that changes meanwhile moves to the end of the order. So t
 after the position where it began, but there it takes only outputs that existed when it began and
 that it has not sent. It ends when a step reaches the end of the order. It does end: reading is
 faster than writing, and a slow client delays at most one step for each output.
+
+See ``docs/decisions/0096-an-export-reads-in-steps.md``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A table needs all columns before its first row, so the whole export is read first. The conversion
 runs in another process, because it would delay all other requests of the worker. That process runs
-this module as its program. See
-``docs/decisions/0179-the-service-converts-tables-in-a-process.md``.
+this module as its program. See ``docs/explanation/exports-and-tables.md``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Theory of operation
 ===================
 
 Everything here runs under the group's lock, in the transaction that changes the outputs. So the
-statistics and the outputs always agree. The reasons are in
-``docs/decisions/0154-field-statistics-are-counts-of-fields.md`` and in the records 0155 and 0156.
+statistics and the outputs always agree. See ``docs/explanation/field-statistics.md``.
 
 A slot is a number that stands for one kind of value of one field of a job. A bitmap of slots says
 which fields an output has, and with which kinds. Outputs with the same fields and kinds have the

@@ -4,7 +4,7 @@ A path without a prefix is inside ``data``. A path with the prefix ``$.`` names 
 
 An update is compared with the version that its client has, which is the one at the cursor. The
 histories of neighbouring updates are read together, and the comparisons are bounded in bytes. See
-``docs/decisions/0148-an-update-is-compared-with-the-version-at-the-cursor.md``.
+``docs/explanation/change-feed.md``.
 """
 
 from __future__ import annotations

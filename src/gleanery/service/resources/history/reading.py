@@ -28,7 +28,7 @@ Theory of operation
                   │   └─ Visitor.visit             once per version, newest first
                   └─ Visitor.finish                if the chain ends first
 
-See ``docs/decisions/0144-earlier-versions-are-deltas-in-segments.md`` and ``0145``.
+See ``docs/explanation/history.md``.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ then (``schedule``). What is stored there is only a hint: the look reads the run
 looks at each new job once, because runs that nobody has started are not judged, and at all jobs of
 a group whose rules change. Failed runs are not on schedule. But if a rule tells of them, they count
 as runs, so that a job that fails has one alert and not two.
+
+See ``docs/explanation/monitors-and-alerts.md``.
 """
 
 from __future__ import annotations

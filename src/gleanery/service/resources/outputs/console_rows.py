@@ -6,6 +6,8 @@ would say it for all outputs. But they take seconds for many sparse fields, and 
 A page goes up or down from its position. Both directions are seeks in the same indexes. A page is
 bounded in items, in bytes and in the steps of a search with several filters. So it may have few
 items or none, and still have a next position.
+
+See ``docs/explanation/console.md``.
 """
 
 from __future__ import annotations

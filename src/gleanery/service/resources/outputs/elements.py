@@ -7,6 +7,8 @@ The identities of a group begin with the same bytes. Bytes that the outputs of a
 The hash of a URL begins with bytes that the URLs of a site share. So what a scraper stores together
 are neighbours in the indexes, and it changes few of their pages even in a large group. A group
 keeps the format of its first hashes, because clients know its identities.
+
+See ``docs/explanation/identity-and-values.md``.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@
 
 The transaction is tried again in two cases. If the group's rules have changed, the batch is
 prepared again. If outputs that were not parsed have changed, only those are parsed.
+
+See ``docs/explanation/storing-outputs.md``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Theory of operation
               └─ _read_large_page       sizes, then items in parts
         console_rows, exports.snapshots use search_for with other columns or the other direction
 
-See ``docs/decisions/0152-the-approved-view-is-read-as-one-table.md``.
+See ``docs/explanation/reading-outputs.md`` and ``docs/explanation/approved-view.md``.
 """
 
 from __future__ import annotations

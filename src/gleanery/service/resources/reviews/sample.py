@@ -5,6 +5,8 @@ the job, whatever the reasons for the other outputs are.
 
 The random order depends on the number of outputs, and ranks move with each change. So a reviewer
 who comes back sends the outputs of the earlier sample, and ``read_chosen`` reads them again.
+
+See ``docs/explanation/reviews.md``.
 """
 
 from __future__ import annotations

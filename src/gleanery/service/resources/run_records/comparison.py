@@ -21,6 +21,8 @@ the number or the scrape date of an output, or to delete it, first calls ``settl
 this output with the pending runs of its job, as it is before the change. An output with the same
 number and a scrape date after the end of a run is compared already. Batches after the end have
 later scrape dates than those before it, even if the clock goes back; see ``batch_runs``.
+
+See ``docs/explanation/runs-and-missing-outputs.md``.
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ What always holds:
       ├─ within            leaves out the records that the lease does not cover
       └─ change            lock, find, check If-Match, store records, extend or end, audit
 
-See ``docs/decisions/0114-a-lease-ends-at-the-time-of-the-database.md``, ``0115`` on the hosts, and
-``0116`` on the order of the steps.
+See ``docs/explanation/leases.md``.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Every change of a record gives it a new, higher revision. So the number of recor
 revision identify the content of a list. An ETag also says which list it belongs to, so that a write
 can read the version of that list again. Each transaction that changes records holds the lock of the
 organization's session state.
+
+See ``docs/explanation/session-records.md``.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ Results are stored in groups (``recorder``), in transactions of one organization
 is stored only if the row still has the number of attempts, and the time of the next one, that the
 task has read. So a process that
 lost the lease without noticing overwrites nothing.
+
+See ``docs/explanation/webhooks.md``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The pool of PostgreSQL connections: fair to the tenants, with one tenant per connection use."""
+"""The pool of PostgreSQL connections: fair to the tenants, with one tenant per connection use.
+
+See ``docs/explanation/postgresql-connections.md``.
+"""
 
 from __future__ import annotations
 

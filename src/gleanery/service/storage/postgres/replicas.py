@@ -2,6 +2,8 @@
 
 ``PrimaryStates`` knows the state of the primary over time. A check of a replica compares its state
 with that: whether both have the same history, and how far the replica is behind.
+
+See ``docs/explanation/replicas.md``.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A connection sees the rows of the organization in its setting ``gleanery.organization``. Without
 that setting it sees no rows. This also holds for the owner of the tables. The service gives up the
 owner's rights: it takes a role that owns nothing, so that it cannot disable row-level security.
+
+See ``docs/explanation/tenant-isolation.md``.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class DetectedScope:
     """``SessionScope``; from the first connection with a pooler on, ``TransactionScope``.
 
     A pooler in session mode can change to transaction mode while the service runs. See
-    ``docs/decisions/0240-a-pooler-gets-the-tenant-in-each-transaction.md``.
+    ``docs/explanation/postgresql-connections.md``.
     """
 
     def __init__(self, more_settings: Sequence[str] = ()) -> None:

@@ -20,6 +20,8 @@ What always holds:
   the database are in their place.
 - A request that a group had no time for goes back to the front of the queue. It has not run.
 - Work may run twice. The first run is rolled back before the second one begins.
+
+See ``docs/explanation/sqlite.md``.
 """
 
 from __future__ import annotations

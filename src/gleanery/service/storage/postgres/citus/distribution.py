@@ -3,6 +3,8 @@
 All rows of an organization are in one shard of each tenant table, and these shards are on the same
 worker; ``WorkerPlaces`` knows which. The shared tables are reference tables: every server has a
 copy.
+
+See ``docs/explanation/citus.md``.
 """
 
 from __future__ import annotations
