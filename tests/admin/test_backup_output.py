@@ -222,7 +222,7 @@ def test_a_backup_on_a_full_disk_leaves_no_files_of_sqlite(
 
 
 TOKEN_ON_A_FULL_DISK = """
-mount -t tmpfs -o size=2M none "$1" || exit 1
+mount -t tmpfs -o size=4M none "$1" || exit 1
 "$0" -m gleanery token create --organization a --data "$1" > /dev/null 2>&1 || exit 1
 dd if=/dev/zero of="$1/filler" bs=4k > /dev/null 2>&1
 "$0" -m gleanery token create --organization b --data "$1"
