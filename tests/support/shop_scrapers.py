@@ -31,15 +31,18 @@ def example(*command: str) -> Scraper:
             "GLEANERY_TOKEN": token,
             "CHROMIUM": chromium_path(),
         }
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=EXAMPLES,
-            env=environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, *arguments],
+                cwd=EXAMPLES,
+                env=environment(**variables),
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError((error.stdout or b"", error.stderr or b"")) from error
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run
