@@ -36,6 +36,7 @@ _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ")
 # its parts in the database's memory, and what the allocator keeps meanwhile.
 _MAX_GROWTH = (128 + 192) * _MIB
 _MAX_REST = 96 * _MIB
+_FIRST_SECONDS = 60.0  # at most, until as many responses have begun as there are readers
 _RETURN_SECONDS = 30.0
 
 
@@ -50,8 +51,10 @@ def read_slowly(
     before = _memory(service)
     peak, statuses = before, Counter[str]()
     with _Readers(service, readers) as slow, _serve_other(other, statuses):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        start = time.monotonic()
+        while (passed := time.monotonic() - start) < seconds or (
+            passed < _FIRST_SECONDS and slow.statuses.total() < readers
+        ):
             slow.take_turn()
             peak = max(peak, _memory(service))
     with suppress(TimeoutError):
