@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from types import ModuleType
 
 import gleanery.client
 import gleanery.sessions
@@ -51,10 +52,24 @@ def test_sessions_are_a_part_of_the_client() -> None:
     assert "sessions" in dir(gleanery.client)
 
 
-def test_type_checkers_see_every_name_of_the_client() -> None:
+def names_for_type_checkers(module: ModuleType) -> set[str]:
     """They do not run ``__getattr__``, so an import has to name what it returns."""
-    tree = ast.parse(inspect.getsource(gleanery.client))
+    tree = ast.parse(inspect.getsource(module))
     [block] = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
-    seen = {alias.asname or alias.name for node in imports for alias in node.names}
-    assert seen == {*gleanery.client.__all__, "sessions"}
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+def test_type_checkers_see_every_name_of_the_client() -> None:
+    assert names_for_type_checkers(gleanery.client) == {*gleanery.client.__all__, "sessions"}
+    assert names_for_type_checkers(gleanery) == {*gleanery.__all__} - {"__version__"}
+
+
+def test_every_error_of_the_client_can_be_imported_from_the_package() -> None:
+    members = {name: getattr(gleanery.client, name) for name in gleanery.client.__all__}
+    errors = {
+        name
+        for name, value in members.items()
+        if isinstance(value, type) and issubclass(value, gleanery.client.ClientError)
+    }
+    assert {*gleanery.__all__} == errors | {"AsyncClient", "Client", "ErrorDetail", "__version__"}
