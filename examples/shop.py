@@ -218,7 +218,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8080, help="default: 8080")
     parser.add_argument("--day", type=int, default=1, help="2 changes some prices; default: 1")
     arguments = parser.parse_args()
-    with Shop(arguments.port, arguments.day) as shop:
+    try:
+        shop = Shop(arguments.port, arguments.day)
+    except OSError as error:
+        parser.error(f"port {arguments.port} cannot be used ({error.strerror}): choose another one")
+    with shop:
         print(f"The shop is at {shop.url}, day {shop.day}. Log in as {USER} / {PASSWORD}.")
         with suppress(KeyboardInterrupt):
             shop.serve_forever()

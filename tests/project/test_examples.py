@@ -134,6 +134,15 @@ def marks_of(page: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.extended] if page in _WITH_FRAMEWORKS else []
 
 
+def test_the_shop_names_a_port_that_is_used() -> None:
+    with running_shop() as shop:
+        port = shop.url.rpartition(":")[2]
+        command = [sys.executable, str(ROOT / "examples" / "shop.py"), "--port", port]
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 2
+    assert f"port {port} cannot be used" in refused.stderr
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in PAGES])
 def test_examples_work_as_written(page: str, folder: Path, shop_url: str) -> None:
     port = str(free_port())
