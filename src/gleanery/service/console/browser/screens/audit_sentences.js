@@ -117,7 +117,7 @@ const VERBS = {
   create_export_link: (about) => html`created a link to an export of ${strong(about.group_id)}${asFormat(about)}`,
   set_group: (about) => html`changed settings of ${strong(about.group_id)}: ${(about.settings ?? []).join(", ").replaceAll("_", " ")}`,
   set_monitors: (about) => html`changed the rules of ${monitors(about.group_id)}`,
-  set_alert: (about) => html`${(about.settings ?? []).map((name) => ALERTS[name] ?? name.replaceAll("_", " ")).join(" and ") || "changed"} an alert of ${monitors(about.group_id)}`,
+  set_alert: (about) => html`${(about.settings ?? []).flatMap((name) => ALERTS[name] ?? []).join(" and ") || "changed"} an alert of ${monitors(about.group_id)}`,
   create_webhook: webhook("created"),
   set_webhook: webhook("changed"),
   enable_webhook: webhook("enabled"),
